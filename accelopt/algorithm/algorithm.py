@@ -282,6 +282,12 @@ def substituted(
     return found
 
 
+def arrays_read(definition: Definition) -> set[str]:
+    """The arrays that a definition reads, but for itself."""
+    parts = (part for e in expressions_of(definition) for part in walk(e))
+    return {part.array for part in parts if isinstance(part, Read)} - {definition.out}
+
+
 def with_constants(expression: Expression, change: Callable[[float], float]) -> Expression:
     """The expression with other numbers."""
     if isinstance(expression, Constant):

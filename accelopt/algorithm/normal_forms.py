@@ -112,16 +112,16 @@ def _logarithm(values: Values, value: Value) -> Value:
 def _exponential(values: Values, value: Sum) -> Value:
     """The exponential of a sum, over what the sum has the negative logarithm of: of a logarithm of a softmax the
     quotient that it was. That is positive wherever the logarithm is a number."""
-    under, rest = list[tuple[Value, float]](), list[tuple[Value, float]]()
-    for term, factor in value.terms:
-        if factor == -1.0 and isinstance(term, Application) and term.function == "log":
-            under.append((term.arguments[0], factor))
-        else:
-            rest.append((term, factor))
+    under = {
+        term: term.arguments[0]
+        for term, factor in value.terms
+        if factor == -1.0 and isinstance(term, Application) and term.function == "log"
+    }
     if not under:
         return values.same(Application("exp", (value,)))
-    over = apply(values, "exp", [values.sum(rest, value.constant)])
-    return values.product([(over, 1.0), *under])
+    rest = values.sum([pair for pair in value.terms if pair[0] not in under], value.constant)
+    over = apply(values, "exp", [rest])
+    return values.product([(over, 1.0), *((total, -1.0) for total in under.values())])
 
 
 def _extremum(values: Values, function: str, first: Value, second: Value) -> Value:

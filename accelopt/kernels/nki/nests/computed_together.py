@@ -31,6 +31,7 @@ from accelopt.algorithm.algorithm import (
     Reduce,
     Scan,
     Where,
+    arrays_read,
     axes_of,
     expressions_of,
     parts_of,
@@ -42,7 +43,7 @@ from accelopt.algorithm.algorithm import (
 from accelopt.algorithm.contraction import ONE, contraction, factors_of, product_of
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.value_nodes import RANKED
-from accelopt.kernels.nki.nests.read_ranges import arrays_read, in_order
+from accelopt.kernels.nki.nests.read_ranges import in_order
 from accelopt.kernels.nki.nests.shared_expressions import terms_of
 
 SAME = 1e-5
@@ -246,29 +247,23 @@ def repeating(algorithm: Algorithm) -> Iterator[tuple[tuple[str, tuple[str, ...]
 def brought(algorithm: Algorithm, name: str) -> Algorithm:
     """With a definition for an input of which several definitions read the same elements, each at one place: it
     may stay on the chip for all of them. Raises NotTogether."""
-    places = dict[str, tuple[Axis, ...]]()
+    places, first = dict[str, tuple[Axis, ...]](), Read(name, ())
     for definition in algorithm.definitions:
         parts = {part for e in expressions_of(definition) for part in walk(e)}
         reads = [part for part in parts if isinstance(part, Read) and part.array == name]
-        if not reads:
-            continue
-        terms = [term for index in reads[0].indices for term, _ in index.terms]
+        terms = [term for read in reads[:1] for index in read.indices for term, _ in index.terms]
         axes = tuple(dict.fromkeys(term for term in terms if isinstance(term, Axis)))
         if len(reads) > 1 or len(axes) < len(terms):
             raise NotTogether(f"{definition.out} reads {name} at several places")
-        if not places:
-            first, own = axes, reads[0]
-        names = dict(zip(first, map(index_of, axes), strict=False))
-        if (
-            len(axes) != len(first)
-            or substituted(own, names, {}) != reads[0]
-            or any(one.extent != other.extent for one, other in zip(first, axes, strict=True))
-        ):
-            raise NotTogether(f"{definition.out} reads {name} at other places than others")
-        places[definition.out] = axes
+        if reads:
+            first, own = (first, next(iter(places.values()))) if places else (reads[0], axes)
+            there = substituted(first, dict(zip(own, map(index_of, axes), strict=False)), {})
+            if there != reads[0] or [a.extent for a in own] != [a.extent for a in axes]:
+                raise NotTogether(f"{definition.out} reads {name} at other places than others")
+            places[definition.out] = axes
     if len(places) < 2:
         raise NotTogether(f"{name} is not read by several definitions")
-    made = Map(f"{name}_here", first, own)
+    made = Map(f"{name}_here", next(iter(places.values())), first)
 
     def changed(expression: Expression, axes: tuple[Axis, ...]) -> Expression:
         if isinstance(expression, Read) and expression.array == name:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from accelopt.algorithm.algorithm import (
     Algorithm,
@@ -13,9 +13,8 @@ from accelopt.algorithm.algorithm import (
     Expression,
     Read,
     Where,
-    expressions_of,
+    arrays_read,
     parts_of,
-    walk,
     with_parts,
 )
 from accelopt.algorithm.index import Axis, Index, index_of
@@ -24,34 +23,29 @@ Ends = tuple[int, int]
 """The least and the largest value of an index."""
 
 
-def arrays_read(definition: Definition) -> set[str]:
-    """The arrays that a definition reads, but for itself."""
-    parts = (part for e in expressions_of(definition) for part in walk(e))
-    return {part.array for part in parts if isinstance(part, Read)} - {definition.out}
-
-
 def made_of(algorithm: Algorithm, name: str) -> set[str]:
     """The definitions that one is made of, and those that they are made of."""
     definitions = {d.out: d for d in algorithm.definitions}
     waiting, found = [name], set[str]()
     while waiting:
-        for array in arrays_read(definitions[waiting.pop()]):
-            if array in definitions and array not in found:
-                found.add(array)
-                waiting.append(array)
+        new = arrays_read(definitions[waiting.pop()]) & definitions.keys() - found
+        found |= new
+        waiting += new
     return found
 
 
-def in_order(definitions: Iterable[Definition]) -> tuple[Definition, ...]:
-    """The definitions, each after those that it reads. Raises ValueError where some read each other."""
+def in_order(
+    definitions: Iterable[Definition], early: Callable[[Definition], bool] = lambda _: False
+) -> tuple[Definition, ...]:
+    """The definitions, each after those that it reads, `early` ones first. Raises ValueError where they form a circle."""
     waiting, order = list(definitions), list[Definition]()
     while waiting:
         missing = {d.out for d in waiting}
-        free = next((d for d in waiting if not missing & arrays_read(d)), None)
-        if free is None:
+        free = [d for d in waiting if not missing & arrays_read(d)]
+        if not free:
             raise ValueError(f"{waiting[0].out} is made of itself")
-        order.append(free)
-        waiting.remove(free)
+        order.append(next(filter(early, free), free[0]))
+        waiting.remove(order[-1])
     return tuple(order)
 
 

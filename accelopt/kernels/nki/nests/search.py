@@ -139,7 +139,6 @@ class _Search:
         for timed in self.fastest():
             self.time(self.changed(timed, ahead=True))
         self.time_with(parts=True)
-        self.time_with(static=True)
         runs = (with_sums_in_runs(self.algorithm, t.nest, self.target) for t in self.fastest())
         self.time(self.priced(made for made in runs if made is not None))
         for _ in range(ROUNDS):
@@ -151,14 +150,12 @@ class _Search:
 
     def time_with(self, **update: bool) -> None:
         """Times the fastest nests with some fields of all stages changed."""
-        if self.dialect == "nki" or "static" not in update:
-            self.time(self.priced(with_stages(timed.nest, update) for timed in self.fastest()))
+        self.time(self.priced(with_stages(timed.nest, update) for timed in self.fastest()))
 
     def begin(self, starts: Sequence[Nest]) -> None:
         """Times the cheapest nests of some to begin with, and of what they are with wide instructions, rows
         spread, operands resident; then, of those with arrays transposed."""
-        here = [nest for nest in starts if nest.brought]
-        starts = [nest for nest in starts if not nest.brought]
+        here, starts = ([n for n in starts if bool(n.brought) == of] for of in (True, False))
         turned = [
             made for nest in starts if (made := with_arrays_turned(self.algorithm, nest)).turned
         ]

@@ -11,7 +11,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 
 from accelopt.algorithm.algorithm import (
     Algorithm,
@@ -65,22 +65,12 @@ def expressions_shared(algorithm: Algorithm) -> Algorithm:
 def _results_read(algorithm: Algorithm) -> Algorithm:
     """The Algorithm with results in fp32 read by those that compute the same, or that times a number."""
     depth = partial(_depth, {d.out: n + 1 for n, d in enumerate(algorithm.definitions)}, 0)
-    skeletons, forms = dict[Expression, str](), dict[Expression, tuple[float, Expression]]()
+    form, skeletons = cache(lambda e: _apart(_ordered(e, depth))), dict[Expression, str]()
     exact = {a.name for a in algorithm.outputs if a.dtype == "float32" and not a.partial}
-
-    def form(expression: Expression) -> tuple[float, Expression]:
-        if expression not in forms:
-            parts = (
-                part if number == 1.0 else Apply("multiply", (part, Constant(number)))
-                for number, part in map(form, parts_of(expression))
-            )
-            forms[expression] = _scaled(with_parts(expression, parts), depth)
-        return forms[expression]
-
     for name in [d.out for d in algorithm.definitions if isinstance(d, Map) and d.out in exact]:
         own, kept = algorithm.definition(name), {name, *made_of(algorithm, name)}
         ((scale, pattern),) = map(form, expressions_of(own))
-        if _operations(pattern) < LEAST_READ or axes_of(pattern) != {*own.axes}:
+        if not scale or _operations(pattern) < LEAST_READ or axes_of(pattern) != {*own.axes}:
             continue
 
         def changed(
@@ -89,9 +79,8 @@ def _results_read(algorithm: Algorithm) -> Algorithm:
             number, rest = form(expression)
             alike = _skeleton(rest, skeletons) == _skeleton(pattern, skeletons)
             at = _bound(pattern, rest) if alike else None
-            if at is None or any(
-                at[a].bounds[0] < 0 or at[a].bounds[1] >= a.extent for a in own.axes
-            ):
+            ends = [(a.extent, *at[a].bounds) for a in own.axes] if at else [(0, 0, 0)]
+            if at is None or any(low < 0 or high >= extent for extent, low, high in ends):
                 return with_parts(expression, map(changed, parts_of(expression)))
             read, times = Read(own.out, tuple(at[axis] for axis in own.axes)), number / scale
             return read if times == 1.0 else Apply("multiply", (read, Constant(times)))

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Literal
 
-from accelopt.algorithm.algorithm import Algorithm, Definition, Read, Reduce, Scan, walk
+from accelopt.algorithm.algorithm import (
+    Algorithm,
+    Definition,
+    Read,
+    Reduce,
+    Scan,
+    arrays_read,
+    walk,
+)
 from accelopt.algorithm.contraction import Contraction
 from accelopt.algorithm.index import Axis
 from accelopt.hardware import TARGETS
@@ -35,7 +44,7 @@ from accelopt.kernels.nki.nests.nest import (
 )
 from accelopt.kernels.nki.nests.preparing import own_axes, prepared
 from accelopt.kernels.nki.nests.primitives import Cores, changed, contractions, read_later, split
-from accelopt.kernels.nki.nests.read_ranges import arrays_read, made_of
+from accelopt.kernels.nki.nests.read_ranges import made_of
 from accelopt.kernels.nki.nests.skipping import masks_of
 
 ROUND = 512
@@ -69,11 +78,9 @@ def choices(algorithm: Algorithm) -> Iterator[Nest]:
         yield PLAIN.model_copy(update={"appended": tuple(pairs)})
     inputs = list[str]()
     for array in plain.inputs:
-        try:
+        with suppress(NotTogether):
             brought(plain, array.name)
             inputs.append(array.name)
-        except NotTogether:
-            continue
     if inputs:
         yield PLAIN.model_copy(update={"brought": tuple(inputs)})
     for steps in repeating(plain):
@@ -414,18 +421,25 @@ def _laid_as_read(
     summed over, as much as partitions hold lies there, and the rest beside it; of the result, in rounds or so."""
     most = TARGETS[target].partitions
     whole = default_nest(algorithm, target, chosen)
-    last = ready(algorithm, whole).definitions[-1]
-    long = [
-        a.name for a in last.axes if a.name in lying and a.extent > most and a.extent % most == 0
-    ]
-    if long:
-        beside = split(whole, last, long[-1], most)
-        cut_ = [f"{name}_0" if name == long[-1] else name for name in lying]
+    beside, cut_ = _cut_to_fit(algorithm, whole, lying, most)
+    if beside != whole:
         for made in _laid_so(algorithm, beside, cut_, most):
             yield made
             if runs := with_sums_in_runs(algorithm, made, target):
                 yield runs
     yield from _laid_so(algorithm, whole, lying, most)
+
+
+def _cut_to_fit(
+    algorithm: Algorithm, whole: Nest, lying: Sequence[str], most: int
+) -> tuple[Nest, list[str]]:
+    """A nest with the last of the result's axes that lie on partitions and are longer cut, and what lies there then."""
+    last = ready(algorithm, whole).definitions[-1]
+    fits = {a.name for a in last.axes if a.extent <= most or a.extent % most}
+    long = [a.name for a in last.axes if a.name in {*lying} - fits]
+    if long:
+        whole = split(whole, last, long[-1], most)
+    return whole, [f"{name}_0" if name in long[-1:] else name for name in lying]
 
 
 def _on_all_partitions(
@@ -434,11 +448,7 @@ def _on_all_partitions(
     """All in one stage with axes of the result on partitions, whole: what is combined over them comes to all
     partitions, and what does not depend on them is computed on each."""
     most = TARGETS[target].partitions
-    whole = default_nest(algorithm, target, chosen)
-    for axis in ready(algorithm, whole).definitions[-1].axes:
-        if axis.name in lying and axis.extent > most and axis.extent % most == 0:
-            whole = split(whole, ready(algorithm, whole).definitions[-1], axis.name, most)
-            lying = [f"{name}_0" if name == axis.name else name for name in lying]
+    whole, lying = _cut_to_fit(algorithm, default_nest(algorithm, target, chosen), lying, most)
     definitions = ready(algorithm, whole).definitions
     own = {a.name: a for a in definitions[-1].axes}
     if not lying or not {*lying} <= own.keys():
