@@ -265,7 +265,8 @@ def indices_of(expression: Expression) -> tuple[Index, ...]:
 def substituted(
     expression: Expression, axes: Mapping[Axis, Index], done: dict[Expression, Expression]
 ) -> Expression:
-    """The expression with indices in the place of axes. `done` keeps what was changed before."""
+    """The expression with indices in the place of axes, and without choices that those decide. `done` keeps what was
+    changed before."""
     found = done.get(expression)
     if found is None:
         if isinstance(expression, Read):
@@ -278,9 +279,19 @@ def substituted(
             )
             if isinstance(found, Where):
                 conditions = tuple(index.substitute(axes) for index in found.conditions)
-                found = replace(found, conditions=conditions)
+                if any(index.bounds[1] < 0 for index in conditions):
+                    found = found.on_false
+                else:
+                    open_ = tuple(index for index in conditions if index.bounds[0] < 0)
+                    found = replace(found, conditions=open_) if open_ else found.on_true
         done[expression] = found
     return found
+
+
+def arrays_read(definition: Definition) -> set[str]:
+    """The arrays that a definition reads, but for itself."""
+    parts = (part for e in expressions_of(definition) for part in walk(e))
+    return {part.array for part in parts if isinstance(part, Read)} - {definition.out}
 
 
 def with_constants(expression: Expression, change: Callable[[float], float]) -> Expression:

@@ -62,13 +62,16 @@ def contraction(definition: Reduce) -> Contraction | None:
 
 
 def _masked_factors(expression: Expression) -> list[Expression]:
-    """What an expression is the product of, where a mask of the product is one of the factor with its axes."""
+    """What an expression is the product of, where a mask of the product is one of the factor with its axes, or a factor
+    itself where a single one has not all of them (a sum up to a step)."""
     if not isinstance(expression, Where) or expression.on_false != ZERO:
         return factors_of(expression)
     factors = _masked_factors(expression.on_true)
     asked = frozenset[Axis]().union(*(c.axes for c in expression.conditions))
     own = [axes_of(factor) for factor in factors]
     fit = min(range(len(own)), key=lambda n: (len(asked - own[n]), len(own[n])))
+    if sum(map(bool, own)) == 1 and (there := asked & frozenset().union(*own)) and there != asked:
+        return [Where(expression.conditions, ONE, ZERO), *factors]
     factors[fit] = Where(expression.conditions, factors[fit], ZERO)
     return factors
 
@@ -79,6 +82,8 @@ def factors_of(expression: Expression) -> list[Expression]:
         return [factor for part in expression.arguments for factor in factors_of(part)]
     if isinstance(expression, Apply) and expression.function == "square":
         return factors_of(expression.arguments[0]) * 2
+    if isinstance(expression, Apply) and expression.function == "negative":
+        return [*factors_of(expression.arguments[0]), Constant(-1.0)]
     if isinstance(expression, Apply) and expression.function == "divide":
         over, under = expression.arguments
         if len(found := factors_of(over)) > 1:

@@ -70,6 +70,8 @@ def apply(values: Values, function: str, arguments: Sequence[Value]) -> Value:
             return arguments[2]
     if function == "log":
         return _logarithm(values, first)
+    if function == "exp" and isinstance(first, Sum):
+        return _exponential(values, first)
     if function == "relu":
         return _extremum(values, "maximum", first, values.number(0))
     return values.same(Application(function, tuple(arguments)))
@@ -105,6 +107,21 @@ def _logarithm(values: Values, value: Value) -> Value:
     if left != ONE:
         terms.append((values.same(Application("log", (left,))), sign))
     return values.sum(terms)
+
+
+def _exponential(values: Values, value: Sum) -> Value:
+    """The exponential of a sum, over what the sum has the negative logarithm of: of a logarithm of a softmax the
+    quotient that it was. That is positive wherever the logarithm is a number."""
+    under = {
+        term: term.arguments[0]
+        for term, factor in value.terms
+        if factor == -1.0 and isinstance(term, Application) and term.function == "log"
+    }
+    if not under:
+        return values.same(Application("exp", (value,)))
+    rest = values.sum([pair for pair in value.terms if pair[0] not in under], value.constant)
+    over = apply(values, "exp", [rest])
+    return values.product([(over, 1.0), *((total, -1.0) for total in under.values())])
 
 
 def _extremum(values: Values, function: str, first: Value, second: Value) -> Value:

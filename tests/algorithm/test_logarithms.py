@@ -12,6 +12,7 @@ def test_the_logarithm_of_a_softmax_has_no_quotient() -> None:
     softmax = apply(values, "divide", [apply(values, "exp", [x]), total])
     wanted = values.sum([(x, 1.0), (apply(values, "log", [total]), -1.0)])
     assert apply(values, "log", [softmax]) == wanted
+    assert apply(values, "exp", [wanted]) == softmax
     assert apply(values, "log", [apply(values, "exp", [x])]) == x
     doubled = apply(values, "log", [values.product([(softmax, 1.0)], 2.0)])
     assert doubled == values.sum(

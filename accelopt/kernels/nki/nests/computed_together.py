@@ -31,6 +31,7 @@ from accelopt.algorithm.algorithm import (
     Reduce,
     Scan,
     Where,
+    arrays_read,
     axes_of,
     expressions_of,
     parts_of,
@@ -42,7 +43,7 @@ from accelopt.algorithm.algorithm import (
 from accelopt.algorithm.contraction import ONE, contraction, factors_of, product_of
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.value_nodes import RANKED
-from accelopt.kernels.nki.nests.preparing import arrays_read
+from accelopt.kernels.nki.nests.read_ranges import in_order
 from accelopt.kernels.nki.nests.shared_expressions import terms_of
 
 SAME = 1e-5
@@ -94,7 +95,10 @@ def appended(algorithm: Algorithm, name: str, product: str) -> Algorithm:
 
     rest = [made if d is wide else d for d in algorithm.definitions if d is not total]
     kept = [with_expressions(d, map(changed, expressions_of(d))) for d in rest]
-    return replace(algorithm, definitions=_in_order(kept, f"{product} is made of {name}"))
+    try:
+        return replace(algorithm, definitions=in_order(kept))
+    except ValueError:
+        raise NotTogether(f"{product} is made of {name}") from None
 
 
 class _Shared(NamedTuple):
@@ -171,7 +175,7 @@ def repeated(algorithm: Algorithm, name: str, readers: Sequence[str]) -> Algorit
     made = replace(definition, out=again, axes=tuple(definition.axes[n] for n in order))
     rest = [d for d in algorithm.definitions if d not in reading]
     moved = [with_expressions(d, map(changed, expressions_of(d))) for d in reading]
-    return replace(algorithm, definitions=_in_order([*rest, made, *moved], name))
+    return replace(algorithm, definitions=in_order([*rest, made, *moved]))
 
 
 def again_of(
@@ -240,6 +244,39 @@ def repeating(algorithm: Algorithm) -> Iterator[tuple[tuple[str, tuple[str, ...]
             yield tuple(steps)
 
 
+def brought(algorithm: Algorithm, name: str) -> Algorithm:
+    """With a definition for an input of which several definitions read the same elements, each at one place: it
+    may stay on the chip for all of them. Raises NotTogether."""
+    places, first = dict[str, tuple[Axis, ...]](), Read(name, ())
+    for definition in algorithm.definitions:
+        parts = {part for e in expressions_of(definition) for part in walk(e)}
+        reads = [part for part in parts if isinstance(part, Read) and part.array == name]
+        terms = [term for read in reads[:1] for index in read.indices for term, _ in index.terms]
+        axes = tuple(dict.fromkeys(term for term in terms if isinstance(term, Axis)))
+        if len(reads) > 1 or len(axes) < len(terms):
+            raise NotTogether(f"{definition.out} reads {name} at several places")
+        if reads:
+            first, own = (first, next(iter(places.values()))) if places else (reads[0], axes)
+            there = substituted(first, dict(zip(own, map(index_of, axes), strict=False)), {})
+            if there != reads[0] or [a.extent for a in own] != [a.extent for a in axes]:
+                raise NotTogether(f"{definition.out} reads {name} at other places than others")
+            places[definition.out] = axes
+    if len(places) < 2:
+        raise NotTogether(f"{name} is not read by several definitions")
+    made = Map(f"{name}_here", next(iter(places.values())), first)
+
+    def changed(expression: Expression, axes: tuple[Axis, ...]) -> Expression:
+        if isinstance(expression, Read) and expression.array == name:
+            return Read(made.out, tuple(map(index_of, axes)))
+        return with_parts(expression, (changed(part, axes) for part in parts_of(expression)))
+
+    rest = [
+        with_expressions(d, [changed(e, places.get(d.out, ())) for e in expressions_of(d)])
+        for d in algorithm.definitions
+    ]
+    return replace(algorithm, definitions=(made, *rest))
+
+
 def accumulating(algorithm: Algorithm) -> Iterator[tuple[str, str]]:
     """Products of which another definition takes nothing but their sum, each with the last of them."""
     order = {d.out: n for n, d in enumerate(algorithm.definitions)}
@@ -299,16 +336,3 @@ def accumulated(
         rest = [with_expressions(d, map(changed, expressions_of(d))) for d in algorithm.definitions]
         algorithm = replace(algorithm, definitions=tuple(rest))
     return algorithm, into
-
-
-def _in_order(definitions: list[Definition], otherwise: str) -> tuple[Definition, ...]:
-    """The definitions, each after those that it reads."""
-    waiting, order = list(definitions), list[Definition]()
-    while waiting:
-        missing = {d.out for d in waiting}
-        free = next((d for d in waiting if not missing & arrays_read(d)), None)
-        if free is None:
-            raise NotTogether(otherwise)
-        order.append(free)
-        waiting.remove(free)
-    return tuple(order)

@@ -421,7 +421,8 @@ class Memory:
         """Whether what is read comes from HBM straight into a place, element by element."""
         emitter = self.emitter
         on_chip = {*emitter.stage.members, *emitter.on_chip.held}
-        if value.kind != "input" or value.array in on_chip or value.dtype != view.tile.dtype:
+        there = value.kind == "input" and not value.array.startswith("psum:")
+        if not there or value.array in on_chip or value.dtype != view.tile.dtype:
             return False
         return not view.tile.psum and {*view.strides} <= value.axes
 

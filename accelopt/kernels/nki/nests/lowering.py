@@ -31,6 +31,9 @@ HEADERS: Mapping[Dialect, str] = {
 }
 
 
+FAULTS = (LookupError, ArithmeticError, AssertionError, ValueError, RecursionError)
+
+
 class Interface(NamedTuple):
     """How a kernel is called: its parameters as text, those of them that are plain numbers (by the
     number that stands for each in the algorithm), whether it returns a tuple of one, its name,
@@ -65,7 +68,7 @@ def lower_nest(
             return _lowered(algorithm, nest, interface, target, dialect)
         except TurnedInParts:
             return _lowered(algorithm, nest, interface, target, dialect, in_parts=False)
-    except (LookupError, ArithmeticError, AssertionError, ValueError, RecursionError) as error:
+    except FAULTS as error:
         raise NotNested(f"lowering itself failed with {type(error).__name__}") from error
 
 
@@ -79,14 +82,7 @@ def has_kernel(algorithm: Algorithm, nest: Nest, target: str) -> bool:
             return True
         except TurnedInParts:
             continue
-        except (
-            NotNested,
-            LookupError,
-            ArithmeticError,
-            AssertionError,
-            ValueError,
-            RecursionError,
-        ):
+        except (NotNested, *FAULTS):
             return False
     return False
 

@@ -22,6 +22,7 @@ from accelopt.algorithm.algorithm import (
     Reduce,
     Scan,
     Where,
+    arrays_read,
     axes_of,
     expressions_of,
     indices_of,
@@ -40,7 +41,7 @@ from accelopt.algorithm.values import narrowed
 from accelopt.kernels.nki.nests.changed_elements import with_changes_alone
 from accelopt.kernels.nki.nests.equal_definitions import defined_once
 from accelopt.kernels.nki.nests.one_hot_removal import without_one_hot
-from accelopt.kernels.nki.nests.read_ranges import fewer_conditions, reads_of
+from accelopt.kernels.nki.nests.read_ranges import fewer_conditions, in_order, reads_of
 from accelopt.kernels.nki.nests.scale_and_shift import scaled_and_shifted
 from accelopt.kernels.nki.nests.shared_element_functions import functions_shared
 from accelopt.kernels.nki.nests.shared_expressions import expressions_shared
@@ -331,21 +332,12 @@ def _without_factor(expression: Expression) -> tuple[Expression, float]:
 def _ordered(algorithm: Algorithm) -> Algorithm:
     """With plain sums and maxima before all that need not come before them: what a sum is of lies on
     the chip then for whoever takes it too."""
-    waiting, order = list(algorithm.definitions), list[Definition]()
-    while waiting:
-        missing = {d.out for d in waiting}
-        free = [d for d in waiting if not missing & arrays_read(d)]
-        sums = [d for d in free if isinstance(d, Reduce) and contraction(d) is None]
-        plain = [d for d in sums if not is_short(d)]
-        order.append((plain or free)[0])
-        waiting.remove(order[-1])
-    return replace(algorithm, definitions=tuple(order))
 
+    def plain(definition: Definition) -> bool:
+        combined = isinstance(definition, Reduce) and contraction(definition) is None
+        return combined and not is_short(definition)
 
-def arrays_read(definition: Definition) -> set[str]:
-    """The arrays that a definition reads, but for itself."""
-    parts = (part for e in expressions_of(definition) for part in walk(e))
-    return {part.array for part in parts if isinstance(part, Read)} - {definition.out}
+    return replace(algorithm, definitions=in_order(algorithm.definitions, plain))
 
 
 def cut(algorithm: Algorithm, splits: Iterable[tuple[str, int]]) -> Algorithm:

@@ -16,6 +16,7 @@ from accelopt.algorithm.algorithm import (
     Read,
     Reduce,
     Scan,
+    arrays_read,
     axes_of,
     expressions_of,
     walk,
@@ -205,7 +206,8 @@ class Ahead(_Primitive):
 
 class Hold(_Primitive):
     """`hold(definition, memory)`: whether a definition that later stages read stays in SBUF, all of it, or
-    goes through HBM. Legal where they have the same of its axes on partitions, or multiply it."""
+    goes through HBM. Legal where they have the same of its axes on partitions, or multiply it. An input is
+    brought, as `INPUT_here`, for the first stage that reads it. Legal where all read the same elements of it."""
 
     kind: Literal["hold"] = "hold"
     definition: str
@@ -320,6 +322,8 @@ def changed(primitive: Primitive, algorithm: Algorithm, nest: Nest, target: str)
     """The nest after a primitive; whether it has a kernel, lowering says."""
     made = ready(algorithm, nest)
     definitions = {d.out: d for d in made.definitions}
+    if isinstance(primitive, Hold) and primitive.definition in {a.name for a in made.inputs}:
+        return _input_held(primitive, algorithm, nest, target)
     if primitive.definition in nest.inlined:
         raise NotNested(f"{primitive.definition} is computed in place and has no loops")
     if primitive.definition not in definitions:
@@ -403,7 +407,7 @@ def _with_arrays(
         chosen = ((name, primitive.engine),) if primitive.engine != "any" else ()
         return nest.model_copy(update={"engines": (*others, *chosen)})
     pair, array = (name, primitive.array), primitive.array
-    if isinstance(primitive, Spread) and array not in read_by(definitions[name]):
+    if isinstance(primitive, Spread) and array not in arrays_read(definitions[name]):
         raise NotNested(f"{name} does not read {array}")
     stage = next(stage for stage in nest.stages if name in stage.members)
     if isinstance(primitive, Turn) and pair not in across_partitions(stage, definitions):
@@ -553,7 +557,7 @@ def _joined(primitive: At, algorithm: Algorithm, nest: Nest) -> Nest:
             f"{primitive.definition} is not computed in a stage before {primitive.consumer}"
         )
     moving = nest.stages[here]
-    reads = {d.out: set(read_by(d)) for d in algorithm.definitions}
+    reads = {d.out: arrays_read(d) for d in algorithm.definitions}
     for stage in nest.stages[here + 1 : there]:
         for member in stage.members:
             if used := reads[member] & set(moving.members):
@@ -597,7 +601,7 @@ def _inlined(definition: Definition, algorithm: Algorithm, nest: Nest) -> Nest:
     if any(array.name == name for array in algorithm.outputs):
         raise NotNested(f"{name} is a result, which is computed anyway")
     ranked = (d for d in algorithm.definitions if isinstance(d, Reduce) and d.combiner in RANKED)
-    if any(name in read_by(reader) for reader in ranked):
+    if any(name in arrays_read(reader) for reader in ranked):
         raise NotNested(
             f"{name} is compared with its largest, and computed anew it may round otherwise"
         )
@@ -615,17 +619,14 @@ def _without(nest: Nest, name: str) -> Nest:
 
 def _in_order(nest: Nest, algorithm: Algorithm) -> Nest:
     """A nest with each stage after those that it reads of."""
-    reads = {d.out: set(read_by(d)) for d in algorithm.definitions}
+    reads = {d.out: arrays_read(d) for d in algorithm.definitions}
+    read = {s: {a for m in s.members for a in reads.get(m, ())} for s in nest.stages}
     waiting, order = list(nest.stages), list[Stage]()
     while waiting:
-        for stage in waiting:
-            missing = {
-                member for other in waiting if other is not stage for member in other.members
-            }
-            if not any(reads.get(member, set()) & missing for member in stage.members):
-                break
-        order.append(stage)
-        waiting.remove(stage)
+        missing = {member for stage in waiting for member in stage.members}
+        free = (s for s in waiting if not read[s] & missing - {*s.members})
+        order.append(next(free, waiting[-1]))
+        waiting.remove(order[-1])
     return nest.model_copy(update={"stages": tuple(order)})
 
 
@@ -643,18 +644,27 @@ def _repeated(primitive: Repeat, algorithm: Algorithm, nest: Nest, target: str) 
     return nest.model_copy(update={"stages": stages, "repeated": steps})
 
 
-def read_by(definition: Definition) -> Iterator[str]:
-    """The arrays that a definition reads."""
-    for expression in expressions_of(definition):
-        for part in walk(expression):
-            if isinstance(part, Read):
-                yield part.array
+def _input_held(primitive: Hold, algorithm: Algorithm, nest: Nest, target: str) -> Nest:
+    """A nest with an input brought before the first stage that reads it, for all, or to each that reads it."""
+    name, here = primitive.definition, f"{primitive.definition}_here"
+    rest, held = (
+        [one for one in of if one not in (name, here)] for of in (nest.brought, nest.held)
+    )
+    made = _without(nest, here).model_copy(update={"brought": (*rest,), "held": (*held,)})
+    if primitive.memory == "HBM":
+        return made
+    made = made.model_copy(update={"brought": (*rest, name), "held": (*held, here)})
+    definitions = {d.out: d for d in ready(algorithm, made).definitions}
+    own = Stage(members=(here,), partition=partition_of(definitions[here], TARGETS[target]))
+    first = {member for member, d in definitions.items() if here in arrays_read(d)}
+    at = next(n for n, stage in enumerate(made.stages) if first & {*stage.members})
+    return made.model_copy(update={"stages": (*made.stages[:at], own, *made.stages[at:])})
 
 
 def read_later(definitions: Iterable[Definition], nest: Nest, at: int) -> list[str]:
     """The definitions of a stage that later ones read."""
     after = {member for stage in nest.stages[at + 1 :] for member in stage.members}
-    read = {array for d in definitions if d.out in after for array in read_by(d)}
+    read = {array for d in definitions if d.out in after for array in arrays_read(d)}
     return [member for member in nest.stages[at].members if member in read]
 
 
@@ -703,6 +713,9 @@ def neighbours(algorithm: Algorithm, nest: Nest, target: str = "trn1") -> Iterat
     most = TARGETS[target].partitions
     cut = {axis for axis, _ in nest.splits}
     by: Literal["tensor", "dma"]
+    for array in (a.name for a in algorithm.inputs):
+        if sum(array in arrays_read(d) for d in definitions.values()) > 1 or array in nest.brought:
+            yield Hold(definition=array, memory="HBM" if array in nest.brought else "SBUF")
     for at, stage in enumerate(nest.stages):
         name = stage.members[-1]
         members = [definitions[member] for member in stage.members]

@@ -5,13 +5,48 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from accelopt.algorithm.algorithm import Expression, Read, Where, parts_of, with_parts
+from accelopt.algorithm.algorithm import (
+    Algorithm,
+    Definition,
+    Expression,
+    Read,
+    Where,
+    arrays_read,
+    parts_of,
+    with_parts,
+)
 from accelopt.algorithm.index import Axis, Index, index_of
 
 Ends = tuple[int, int]
 """The least and the largest value of an index."""
+
+
+def made_of(algorithm: Algorithm, name: str) -> set[str]:
+    """The definitions that one is made of, and those that they are made of."""
+    definitions = {d.out: d for d in algorithm.definitions}
+    waiting, found = [name], set[str]()
+    while waiting:
+        new = arrays_read(definitions[waiting.pop()]) & definitions.keys() - found
+        found |= new
+        waiting += new
+    return found
+
+
+def in_order(
+    definitions: Iterable[Definition], early: Callable[[Definition], bool] = lambda _: False
+) -> tuple[Definition, ...]:
+    """The definitions, each after those that it reads, `early` ones first. Raises ValueError where they form a circle."""
+    waiting, order = list(definitions), list[Definition]()
+    while waiting:
+        missing = {d.out for d in waiting}
+        free = [d for d in waiting if not missing & arrays_read(d)]
+        if not free:
+            raise ValueError(f"{waiting[0].out} is made of itself")
+        order.append(next(filter(early, free), free[0]))
+        waiting.remove(order[-1])
+    return tuple(order)
 
 
 def reads_of(name: str, expression: Expression, known: Mapping[Axis, Ends]) -> Iterator[list[Ends]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from accelopt.algorithm.algorithm import Algorithm, axes_of
@@ -70,20 +70,23 @@ class _Search:
         self.times = times
         self.found = FoundNests()
         self.seen: set[str] = set()
+        self.lowered: dict[Nest, Lowered | None] = {}
 
     def priced(self, nests: Iterable[Nest]) -> list[tuple[Nest, Lowered]]:
         """Those that have a kernel not timed before, the cheapest in closed form first."""
         made: dict[str, tuple[Nest, Lowered]] = {}
-        for nest in nests:
-            try:
-                lowered = lower_nest(
-                    self.algorithm, nest, self.interface, self.target, self.dialect
-                )
-            except NotNested as refusal:
-                self.refuse(str(refusal))
-                continue
-            self.found.priced += 1
-            if lowered.source not in self.seen:
+        for nest in dict.fromkeys(nests):
+            if nest not in self.lowered:
+                try:
+                    self.lowered[nest] = lower_nest(
+                        self.algorithm, nest, self.interface, self.target, self.dialect
+                    )
+                    self.found.priced += 1
+                except NotNested as refusal:
+                    self.lowered[nest] = None
+                    self.refuse(str(refusal))
+            lowered = self.lowered[nest]
+            if lowered is not None and lowered.source not in self.seen:
                 made.setdefault(lowered.source, (nest, lowered))
         return sorted(made.values(), key=_cost)
 
@@ -120,6 +123,7 @@ class _Search:
         self.begin(starts)
         if not self.found.timed:
             return self.found
+        self.time_with(static=True)
         tried: set[Nest] = set()
         for _ in range(ROUNDS):
             before = self.best
@@ -134,7 +138,7 @@ class _Search:
         # Closed forms say nothing of what is made one round ahead.
         for timed in self.fastest():
             self.time(self.changed(timed, ahead=True))
-        self.time(self.priced(with_parts(timed.nest) for timed in self.fastest()))
+        self.time_with(parts=True)
         runs = (with_sums_in_runs(self.algorithm, t.nest, self.target) for t in self.fastest())
         self.time(self.priced(made for made in runs if made is not None))
         for _ in range(ROUNDS):
@@ -144,33 +148,36 @@ class _Search:
                 break
         return self.found
 
+    def time_with(self, **update: bool) -> None:
+        """Times the fastest nests with some fields of all stages changed."""
+        self.time(self.priced(with_stages(timed.nest, update) for timed in self.fastest()))
+
     def begin(self, starts: Sequence[Nest]) -> None:
         """Times the cheapest nests of some to begin with, and of what they are with wide instructions, rows
         spread, operands resident; then, of those with arrays transposed."""
-        wide = [with_columns(nest, columns) for nest in starts for columns in (2048, 8192)]
-        spread = [
-            made
-            for nest in starts
-            if (made := with_rows_spread(self.algorithm, with_columns(nest, NARROW))).spread
-        ]
-        kept = [
-            made
-            for nest in starts
-            if (made := with_operands_resident(self.algorithm, with_columns(nest, NARROW))).resident
-        ]
+        here, starts = ([n for n in starts if bool(n.brought) == of] for of in (True, False))
         turned = [
             made for nest in starts if (made := with_arrays_turned(self.algorithm, nest)).turned
         ]
-        to_all = self.priced(filter(comes_to_all, [*starts, *wide]))
-        first = self.priced(
-            nest for nest in (*starts, *wide, *spread, *kept) if not comes_to_all(nest)
-        )
+        to_all = self.priced(filter(comes_to_all, self.varied(starts)))
+        first = self.priced(nest for nest in self.varied(starts) if not comes_to_all(nest))
         near = [p for p in first[:FIRST] if p[1].price.ms < FAR * first[0][1].price.ms]
         self.time(near)
         if self.best == math.inf:
             self.time(first[len(near) :])
         self.time(self.priced(turned)[: FIRST // 2])
         self.time(to_all[: FIRST // 5])
+        self.time(self.priced(self.varied(here))[: FIRST // 2])
+
+    def varied(self, starts: Sequence[Nest]) -> Iterator[Nest]:
+        """Nests, and what they are with wide instructions, rows spread, operands resident."""
+        yield from starts
+        yield from (with_columns(nest, columns) for nest in starts for columns in (2048, 8192))
+        for with_ in (with_rows_spread, with_operands_resident):
+            for nest in starts:
+                made = with_(self.algorithm, with_columns(nest, NARROW))
+                if made.spread or made.resident:
+                    yield made
 
     def fastest(self) -> list[TimedNest]:
         """The fastest nest, and the fastest of another kind."""
@@ -221,16 +228,15 @@ def _cost(pair: tuple[Nest, Lowered]) -> tuple[float, float]:
     return pair[1].price.ms, sum(pair[1].price.engines.values())
 
 
+def with_stages(nest: Nest, update: Mapping[str, object]) -> Nest:
+    """All stages with some fields changed."""
+    stages = tuple(stage.model_copy(update=update) for stage in nest.stages)
+    return nest.model_copy(update={"stages": stages})
+
+
 def with_columns(nest: Nest, columns: int) -> Nest:
     """All stages with instructions of that many columns."""
-    stages = tuple(stage.model_copy(update={"columns": columns}) for stage in nest.stages)
-    return nest.model_copy(update={"stages": stages})
-
-
-def with_parts(nest: Nest) -> Nest:
-    """All stages with large tiles brought in parts."""
-    stages = tuple(stage.model_copy(update={"parts": True}) for stage in nest.stages)
-    return nest.model_copy(update={"stages": stages})
+    return with_stages(nest, {"columns": columns})
 
 
 def with_rows_spread(algorithm: Algorithm, nest: Nest) -> Nest:

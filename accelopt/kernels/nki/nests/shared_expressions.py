@@ -11,12 +11,13 @@ import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 
 from accelopt.algorithm.algorithm import (
     Algorithm,
     Apply,
     Constant,
+    Definition,
     Expression,
     Indirect,
     Map,
@@ -34,11 +35,13 @@ from accelopt.algorithm.algorithm import (
 from accelopt.algorithm.contraction import product_of
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.kernels.nki.nests.equal_definitions import digest
-from accelopt.kernels.nki.nests.read_ranges import ends_of, reads_of
+from accelopt.kernels.nki.nests.read_ranges import ends_of, in_order, made_of, reads_of
 from accelopt.kernels.nki.nests.shared_element_functions import free_name, word_of
 
 LEAST_LONG = 40
 """Expressions of an Algorithm in which something may be shared."""
+LEAST_READ = 2
+"""Functions that a result is made of which others read instead of computing them."""
 LEAST_SHORTER = 1.8
 """Times as many expressions as with what is shared: an Algorithm that is said otherwise."""
 MOST_APART = 1e6
@@ -50,12 +53,44 @@ DIGITS = 12
 
 
 def expressions_shared(algorithm: Algorithm) -> Algorithm:
-    """The Algorithm with definitions for what stands in it more than once, where that makes it much shorter."""
-    if _length(algorithm) <= LEAST_LONG:
-        return algorithm
-    orders = dict.fromkeys(_in_order(algorithm, inputs) for inputs in (0, LAST))
-    made = min((_shared(one) for one in orders), key=_length)
-    return made if _length(made) * LEAST_SHORTER < _length(algorithm) else algorithm
+    """The Algorithm with definitions for what stands in it more than once, where that makes it much shorter, and with
+    reads of results in the place of what others compute like them."""
+    if _length(algorithm) > LEAST_LONG:
+        orders = dict.fromkeys(_in_order(algorithm, inputs) for inputs in (0, LAST))
+        made = min((_shared(one) for one in orders), key=_length)
+        algorithm = made if _length(made) * LEAST_SHORTER < _length(algorithm) else algorithm
+    return _results_read(algorithm)
+
+
+def _results_read(algorithm: Algorithm) -> Algorithm:
+    """The Algorithm with results in fp32 read by those that compute the same, or that times a number."""
+    depth = partial(_depth, {d.out: n + 1 for n, d in enumerate(algorithm.definitions)}, 0)
+    form, skeletons = cache(lambda e: _apart(_ordered(e, depth))), dict[Expression, str]()
+    exact = {a.name for a in algorithm.outputs if a.dtype == "float32" and not a.partial}
+    for name in [d.out for d in algorithm.definitions if isinstance(d, Map) and d.out in exact]:
+        own, kept = algorithm.definition(name), {name, *made_of(algorithm, name)}
+        ((scale, pattern),) = map(form, expressions_of(own))
+        if not scale or _operations(pattern) < LEAST_READ or axes_of(pattern) != {*own.axes}:
+            continue
+
+        def changed(
+            expression: Expression, own: Definition = own, scale: float = scale, pattern: Expression = pattern
+        ) -> Expression:  # fmt: skip
+            number, rest = form(expression)
+            alike = _skeleton(rest, skeletons) == _skeleton(pattern, skeletons)
+            at = _bound(pattern, rest) if alike else None
+            ends = [(a.extent, *at[a].bounds) for a in own.axes] if at else [(0, 0, 0)]
+            if at is None or any(low < 0 or high >= extent for extent, low, high in ends):
+                return with_parts(expression, map(changed, parts_of(expression)))
+            read, times = Read(own.out, tuple(at[axis] for axis in own.axes)), number / scale
+            return read if times == 1.0 else Apply("multiply", (read, Constant(times)))
+
+        made = [
+            d if d.out in kept else with_expressions(d, map(changed, expressions_of(d)))
+            for d in algorithm.definitions
+        ]
+        algorithm = replace(algorithm, definitions=in_order(made))
+    return algorithm
 
 
 def _in_order(algorithm: Algorithm, inputs: int) -> Algorithm:

@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Literal
 
-from accelopt.algorithm.algorithm import Algorithm, Definition, Read, Reduce, Scan, walk
+from accelopt.algorithm.algorithm import (
+    Algorithm,
+    Definition,
+    Read,
+    Reduce,
+    Scan,
+    arrays_read,
+    walk,
+)
 from accelopt.algorithm.contraction import Contraction
 from accelopt.algorithm.index import Axis
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.nests import lowering
 from accelopt.kernels.nki.nests.computed_together import (
+    NotTogether,
     accumulating,
     again_of,
     appended,
     appending,
+    brought,
     repeating,
 )
 from accelopt.kernels.nki.nests.nest import (
@@ -31,8 +42,9 @@ from accelopt.kernels.nki.nests.nest import (
     product_in,
     ready,
 )
-from accelopt.kernels.nki.nests.preparing import arrays_read, own_axes, prepared
+from accelopt.kernels.nki.nests.preparing import own_axes, prepared
 from accelopt.kernels.nki.nests.primitives import Cores, changed, contractions, read_later, split
+from accelopt.kernels.nki.nests.read_ranges import made_of
 from accelopt.kernels.nki.nests.skipping import masks_of
 
 ROUND = 512
@@ -48,7 +60,9 @@ def starting_nests(algorithm: Algorithm, target: str = "trn1") -> Iterator[Nest]
     """Different nests from which all others are reached by single primitives."""
     seen: set[Nest] = set()
     for chosen in choices(algorithm):
-        yield from _starting(algorithm, chosen, target, seen)
+        here = {f"{array}_here" for array in chosen.brought}
+        nests = _starting(algorithm, chosen, target, seen)
+        yield from (nest for nest in nests if not here or here & {*nest.held})
 
 
 def choices(algorithm: Algorithm) -> Iterator[Nest]:
@@ -62,6 +76,13 @@ def choices(algorithm: Algorithm) -> Iterator[Nest]:
         pairs.append(pair)
     if pairs:
         yield PLAIN.model_copy(update={"appended": tuple(pairs)})
+    inputs = list[str]()
+    for array in plain.inputs:
+        with suppress(NotTogether):
+            brought(plain, array.name)
+            inputs.append(array.name)
+    if inputs:
+        yield PLAIN.model_copy(update={"brought": tuple(inputs)})
     for steps in repeating(plain):
         yield PLAIN.model_copy(update={"repeated": steps})
 
@@ -382,7 +403,7 @@ def _summed_as_laid(algorithm: Algorithm, chosen: Nest, target: str) -> Iterator
         if found is None or len(found.contracted) != 1 or not found.rows or not found.columns:
             continue
         (along,) = found.contracted
-        before = _read_for(plain, last.out)
+        before = made_of(plain, last.out)
         first = next(
             (d for d in plain.definitions if d.out in before and product_in(d)
              and along.name in {a.name for a in d.axes}), None,
@@ -400,13 +421,8 @@ def _laid_as_read(
     summed over, as much as partitions hold lies there, and the rest beside it; of the result, in rounds or so."""
     most = TARGETS[target].partitions
     whole = default_nest(algorithm, target, chosen)
-    last = ready(algorithm, whole).definitions[-1]
-    long = [
-        a.name for a in last.axes if a.name in lying and a.extent > most and a.extent % most == 0
-    ]
-    if long:
-        beside = split(whole, last, long[-1], most)
-        cut_ = [f"{name}_0" if name == long[-1] else name for name in lying]
+    beside, cut_ = _cut_to_fit(algorithm, whole, lying, most)
+    if beside != whole:
         for made in _laid_so(algorithm, beside, cut_, most):
             yield made
             if runs := with_sums_in_runs(algorithm, made, target):
@@ -414,12 +430,26 @@ def _laid_as_read(
     yield from _laid_so(algorithm, whole, lying, most)
 
 
+def _cut_to_fit(
+    algorithm: Algorithm, whole: Nest, lying: Sequence[str], most: int
+) -> tuple[Nest, list[str]]:
+    """A nest with the last of the result's axes that lie on partitions and are longer cut, and what lies there then."""
+    last = ready(algorithm, whole).definitions[-1]
+    fits = {a.name for a in last.axes if a.extent <= most or a.extent % most}
+    long = [a.name for a in last.axes if a.name in {*lying} - fits]
+    if long:
+        whole = split(whole, last, long[-1], most)
+    return whole, [f"{name}_0" if name in long[-1:] else name for name in lying]
+
+
 def _on_all_partitions(
     algorithm: Algorithm, chosen: Nest, lying: Sequence[str], target: str
 ) -> Iterator[Nest]:
     """All in one stage with axes of the result on partitions, whole: what is combined over them comes to all
     partitions, and what does not depend on them is computed on each."""
-    definitions = ready(algorithm, chosen).definitions
+    most = TARGETS[target].partitions
+    whole, lying = _cut_to_fit(algorithm, default_nest(algorithm, target, chosen), lying, most)
+    definitions = ready(algorithm, whole).definitions
     own = {a.name: a for a in definitions[-1].axes}
     if not lying or not {*lying} <= own.keys():
         return
@@ -429,12 +459,12 @@ def _on_all_partitions(
         for d in definitions
         if isinstance(d, Reduce) and {own[n] for n in lying} <= {*d.reduced}
     }
-    if summed and math.prod(part.size for part in partition) <= TARGETS[target].partitions:
+    if summed and math.prod(part.size for part in partition) <= most:
         stage = Stage(
             members=tuple(d.out for d in definitions), partition=partition,
             laid=tuple((d.out, tuple(lying)) for d in definitions if d.out in summed),
         )  # fmt: skip
-        yield chosen.model_copy(update={"stages": (stage,)})
+        yield whole.model_copy(update={"stages": (stage,)})
 
 
 def _laid_so(algorithm: Algorithm, whole: Nest, lying: Sequence[str], most: int) -> Iterator[Nest]:
@@ -520,18 +550,6 @@ def with_sums_in_runs(algorithm: Algorithm, nest: Nest, target: str) -> Nest | N
     return nest.model_copy(update=update)
 
 
-def _read_for(algorithm: Algorithm, name: str) -> set[str]:
-    """The definitions that one is made of, and those that they are made of."""
-    definitions = {d.out: d for d in algorithm.definitions}
-    waiting, found = [name], set[str]()
-    while waiting:
-        for array in arrays_read(definitions[waiting.pop()]):
-            if array in definitions and array not in found:
-                found.add(array)
-                waiting.append(array)
-    return found
-
-
 def _laid(
     algorithm: Algorithm, chosen: Nest, products: tuple[Definition, Definition], along: Axis,
     most: int,
@@ -544,7 +562,7 @@ def _laid(
     for read in {p.array for p in walk(found.right) if isinstance(p, Read)}:
         if read in {d.out for d in plain.definitions} and first.out in {
             read,
-            *_read_for(plain, read),
+            *made_of(plain, read),
         }:
             side = "right"
     rows, columns = (found.rows, found.columns) if side == "left" else (found.columns, found.rows)
@@ -564,7 +582,7 @@ def _laid(
         return
     inner = [f"{name}_0" if (name, most) in whole.splits else name for name in cut]
     definitions = ready(algorithm, whole).definitions
-    after = [d.out for d in definitions if last.out in _read_for(plain, d.out)]
+    after = [d.out for d in definitions if last.out in made_of(plain, d.out)]
     laid = tuple(
         (d.out, (axis,))
         for d in definitions

@@ -114,6 +114,12 @@ class Calculation(Instructions):
     def into(self, value: Value, where: Where, view: View) -> None:
         """Computes a value into a place of its own."""
         value = self.decided(value, where)
+        whole = any(meaning.value is value for meaning in self.reading.meanings.values())
+        if whole and self.memory.is_brought(value, view):
+            axes = where.free(value.axes)
+            own = View(view.tile, view.offset, {axis: view.strides[axis] for axis in axes})
+            if self.memory.load_into(value, where, own):
+                return
         fits = value.dtype in ("float32", view.tile.dtype)
         if value.kind in ("apply", "where") and fits and not self.known(value, where):
             self.compute(value, where, view)

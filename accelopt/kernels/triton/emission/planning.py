@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from accelopt.algorithm.algorithm import Algorithm, Array, Reduce, Scan
+from accelopt.algorithm.algorithm import Algorithm, Array, Reduce, Scan, arrays_read
 from accelopt.algorithm.index import Axis
 from accelopt.hardware.gpus import GPU
 from accelopt.kernels.triton.emission.descriptors import LEAST_CAPABILITY, feeds_products
@@ -39,7 +39,7 @@ from accelopt.kernels.triton.emission.schedule import (
     Tile,
 )
 from accelopt.kernels.triton.emission.segments import segments_in
-from accelopt.kernels.triton.emission.simplifying import arrays_read, product_in
+from accelopt.kernels.triton.emission.simplifying import product_in
 from accelopt.kernels.triton.emission.tiles import LEAST_OF_DOT, Tiles, power_of_two
 
 MOST_ELEMENTS = 1 << 15

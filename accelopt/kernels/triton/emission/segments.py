@@ -23,6 +23,7 @@ from accelopt.algorithm.algorithm import (
     Reduce,
     Scan,
     Where,
+    arrays_read,
     axes_of,
     expressions_of,
     parts_of,
@@ -33,7 +34,7 @@ from accelopt.algorithm.algorithm import (
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.value_nodes import NEUTRAL
 from accelopt.kernels.triton.emission.runtime_bounds import bound_by, sum_of, terms_of
-from accelopt.kernels.triton.emission.simplifying import arrays_read, simple, tests_of
+from accelopt.kernels.triton.emission.simplifying import simple, tests_of
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from accelopt.algorithm.algorithm import (
     Reduce,
     Scan,
     Where,
+    arrays_read,
     axes_of,
     expressions_of,
     indices_of,
@@ -430,12 +431,6 @@ def _reguarded(expression: Expression, bare: Expression, body: Expression) -> Ex
         tests = [t for t in _test(expression) if isinstance(t, Apply)]
         return chosen(inner.conditions, selected(tests, inner.on_true, no), no)
     return selected([t for t in _test(expression) if isinstance(t, Apply)], inner, no)
-
-
-def arrays_read(definition: Definition) -> set[str]:
-    """The arrays that a definition reads, but for itself."""
-    parts = (part for e in expressions_of(definition) for part in walk(e))
-    return {part.array for part in parts if isinstance(part, Read)} - {definition.out}
 
 
 def conditions_of(definition: Reduce) -> tuple[Index | Expression, ...]:

@@ -17,6 +17,7 @@ from accelopt.algorithm.algorithm import (
     Map,
     Read,
     Reduce,
+    arrays_read,
     parts_of,
     substituted,
     with_parts,
@@ -26,7 +27,6 @@ from accelopt.algorithm.value_nodes import NEUTRAL
 from accelopt.kernels.triton.emission.running import grown, growth
 from accelopt.kernels.triton.emission.schedule import NotEmitted, Split
 from accelopt.kernels.triton.emission.simplifying import (
-    arrays_read,
     chosen,
     conditions_of,
     simple,

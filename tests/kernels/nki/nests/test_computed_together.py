@@ -1,4 +1,4 @@
-"""Sums as columns of products, and definitions computed again for some of their readers.
+"""Sums as columns of products, definitions computed again for some of their readers, inputs that stay in SBUF for all.
 
 Evidence: `evaluate` in fp64 of the Algorithm as it was; the simulated core's numbers for the kernels that
 nests of both make.
@@ -25,7 +25,7 @@ from accelopt.kernels.nki.nests.computed_together import (
 )
 from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.nest import NotNested, default_nest, ready
-from accelopt.kernels.nki.nests.primitives import Append, Repeat, applied
+from accelopt.kernels.nki.nests.primitives import Append, Hold, Repeat, applied
 from accelopt.kernels.nki.nests.starts import starting_nests
 from accelopt.sim.dialects.dialect import Dialect
 from tests.kernels.nki.lift.algorithms import apply, read
@@ -67,6 +67,15 @@ def both_ways() -> Algorithm:
         Reduce("by_column", (M,), (K,), "maximum", read("product", K, M)),
         Map("out", (M,), apply("subtract", Read("by_row", place), Read("by_column", place))),
     ), (array("out", M),))  # fmt: skip
+
+
+def column_norm() -> Algorithm:
+    """Each column of an input over its sum of squares, times a gain."""
+    scale = apply("divide", read("gain", N), read("total", N))
+    return Algorithm("norm", (array("x", M, N), array("gain", N)), (
+        Reduce("total", (N,), (M,), "add", apply("square", read("x", M, N))),
+        Map("out", (M, N), apply("multiply", read("x", M, N), scale)),
+    ), (array("out", M, N),))  # fmt: skip
 
 
 def given(algorithm: Algorithm) -> dict[str, np.ndarray]:
@@ -128,6 +137,12 @@ def test_primitives_say_why_not() -> None:
     assert "product_again" in {d.out for d in ready(whole, made).definitions}
     with pytest.raises(NotNested, match="by_row sums nothing that product multiplies"):
         applied(Append(definition="by_row", product="product"), whole, nest)
+    norm = column_norm()
+    with pytest.raises(NotNested, match="gain is not read by several definitions"):
+        applied(Hold(definition="gain", memory="SBUF"), norm, default_nest(norm))
+    held = applied(Hold(definition="x", memory="SBUF"), norm, default_nest(norm))
+    assert [stage.members for stage in held.stages] == [("x_here",), ("total",), ("out",)]
+    assert applied(Hold(definition="x", memory="HBM"), norm, held) == default_nest(norm)
     norms = attention(0.0)
     for definition, product in (("total", "state"), ("norm", "wide")):
         nest = default_nest(norms) if definition == "total" else made
@@ -135,10 +150,12 @@ def test_primitives_say_why_not() -> None:
     assert [stage.members for stage in made.stages] == [("state",), ("wide",), ("out",)]
 
 
-@pytest.mark.parametrize("whole, target", [(attention(0.5), "trn2"), (both_ways(), "trn1")])
+@pytest.mark.parametrize(
+    "whole, target", [(attention(0.5), "trn2"), (both_ways(), "trn1"), (column_norm(), "trn2")]
+)
 def test_kernels_of_them_compute_the_same(whole: Algorithm, target: str, tmp_path: Path) -> None:
     """The first and the last of the nests that a search begins with, of each kind."""
-    nests = [n for n in starting_nests(whole, target) if n.appended or n.repeated]
+    nests = [n for n in starting_nests(whole, target) if n.appended or n.repeated or n.brought]
     chosen = [nests[0], nests[-1], max(nests, key=lambda nest: len(nest.contracted))]
     dialect: Dialect = "nki" if target == "trn2" else "neuronxcc"
     inputs = given(whole)

@@ -9,8 +9,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from accelopt.algorithm.algorithm import Map
+from accelopt.algorithm.algorithm import Apply, Map, Reduce, substituted
+from accelopt.algorithm.contraction import contraction
 from accelopt.algorithm.evaluation import evaluate
+from accelopt.algorithm.index import Index
 from accelopt.algorithm.notation import algorithm_text
 from accelopt.kernels.nki.nests.read_ranges import fewer_conditions
 from accelopt.kernels.nki.nests.shared_element_functions import functions_shared
@@ -63,3 +65,31 @@ def test_steps_that_are_written_into_each_other_are_definitions_again() -> None:
         inputs,
     )
     np.testing.assert_array_equal(again, after)
+
+
+def test_results_are_read_in_place_of_what_is_equal_to_them() -> None:
+    """A recurrence's new state times a number, in a sum and in a root; a result in 16 bits would be rounded. A sum up to
+    a step is a product with ones, and a choice that numbers decide is none."""
+    step = algorithms.written(
+        "step", {"m": 8, "k": 4, "n": 4}, {"a": (8, 4), "g": (8,), "q": (8,)},
+        "seen[n] = add[m](q[m] * (a[m, n] * 1.8 + g[m] * 0.2) if 7 - n >= 0 else 0.0)",
+        "new[m, k] = a[m, k] * 0.9 + g[m] * 0.1", "out[m, n] = sqrt(a[m, n] * 3.6 + g[m] * 0.4)",
+    )  # fmt: skip
+    step = replace(step, outputs=(*step.outputs, algorithms.array("new", 8, 4)))
+    found = expressions_shared(step)
+    assert [d.out for d in found.definitions] == ["new", "seen", "out"]
+    assert algorithm_text(found).count("a[") == 1
+    numbers = np.random.default_rng(8)
+    inputs = {array.name: numbers.uniform(size=array.shape) for array in step.inputs}
+    for before, after in zip(evaluate(step, inputs), evaluate(found, inputs), strict=True):
+        np.testing.assert_allclose(after, before, rtol=1e-12)
+    narrow = tuple(replace(array, dtype="bfloat16") for array in step.outputs)
+    assert expressions_shared(replace(step, outputs=narrow)).definitions == step.definitions
+    upto = algorithms.written(
+        "upto", {"m": 8, "k": 8, "n": 4}, {"x": (8, 4)},
+        "out[m, n] = add[k](negative(exp(x[k, n])) if m - k >= 0 else 0.0)",
+    ).definitions[0]  # fmt: skip
+    assert isinstance(upto, Reduce) and (product := contraction(upto)) is not None
+    assert [a.name for a in (*product.rows, *product.columns)] == ["m", "n"]
+    first = substituted(upto.expression, {upto.reduced[0]: Index(0)}, {})
+    assert isinstance(first, Apply) and first.function == "negative"
