@@ -27,7 +27,7 @@ from accelopt.kernels.nki.nests.instructions import is_one
 from accelopt.kernels.nki.nests.matmul_operands import Operands
 from accelopt.kernels.nki.nests.matmul_time import matmul_ns
 from accelopt.kernels.nki.nests.moments import moments_of
-from accelopt.kernels.nki.nests.nest import Nest, NotNested, Stage, product_in
+from accelopt.kernels.nki.nests.nest import Nest, NotNested, ReadAfterChange, Stage, product_in
 from accelopt.kernels.nki.nests.on_chip import OnChip
 from accelopt.kernels.nki.nests.partition_reductions import NEUTRAL, Partitions
 from accelopt.kernels.nki.nests.places import (
@@ -111,10 +111,13 @@ class Emitter(Calculation):
         for array in (*algorithm.outputs, *map(algorithm.input, self.in_place.values())):
             if array.given != (array.shape or (1,)) and array.name not in self.in_place:
                 self.outside[array.name] = self.names.new(f"{array.name}_view")
+        self.outside |= {out: self.outside[name] for out, name in self.in_place.items()}
         self.deciding = deciding(algorithm.definitions)
         self.parts = self._parts(in_parts)
         self.margins = margins_of(algorithm, self.reading, lambda name: (
             self.deciding.keys() | self.parts[name].keys() | self._whole(name)))  # fmt: skip
+        if padded := {*self.in_place} & self.margins.keys():
+            raise ReadAfterChange(*(self.in_place[name] for name in padded))
         self.stage = nest.stages[0]
         self.carried: dict[str, Callable[[], None]] = {}
         self.held_sums: dict[str, View] = {}

@@ -682,13 +682,17 @@ class Memory:
         on_chip = self.emitter.text.inside(
             view.tile, partitions, view.offset, counts, strides[1], low
         )
-        name = self.emitter.in_place.get(array, array) if store else array
+        name = self.emitter.in_place.get(array, array)
         own = self.emitter.arrays[name]
         shape = own.shape or (1,)
+        known = (
+            self.emitter.outside[name]
+            if store or name != array
+            else self.emitter.read_outside(name)
+        )
         outside = self.emitter.text.outside(
-            self.emitter.outside[name] if store else self.emitter.read_outside(name),
-            shape, offset, [partitions, *counts], [step, *strides[0]],
-        )  # fmt: skip
+            known, shape, offset, [partitions, *counts], [step, *strides[0]]
+        )
         if store and name != array and not self.emitter.arrays[array].steps:
             self.emitter.changed.add(name)
         dst, src = (outside, on_chip) if store else (on_chip, outside)

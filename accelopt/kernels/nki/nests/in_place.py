@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from accelopt.algorithm.algorithm import Algorithm
+from accelopt.algorithm.algorithm import Algorithm, Indirect, Read, expressions_of, walk
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.kernels.nki.nests.changed_elements import place_of, places_read
 from accelopt.kernels.nki.nests.nest import Nest
@@ -14,10 +14,13 @@ def written_over(algorithm: Algorithm, nest: Nest) -> dict[str, str]:
     """The results that a nest may write where an input of theirs lies, with that. What a nest reads of the
     input is read before, or in the same round of the same stage, or by the core that changes it."""
     stages = {name: n for n, stage in enumerate(nest.stages) for name in stage.members}
+    parts = [p for d in algorithm.definitions for e in expressions_of(d) for p in walk(e)]
+    chosen = [q for p in parts if isinstance(p, Indirect) for q in walk(p.element)]
+    looked_up = {q.array for q in chosen if isinstance(q, Read)}
     found: dict[str, str] = {}
     for array in algorithm.outputs:
         definition = algorithm.definition(array.name)
-        if not array.updates:
+        if not array.updates or array.name in looked_up:
             continue
         place, shape = place_of(array, definition), algorithm.input(array.updates).shape
         stage = nest.stages[stages[array.name]]

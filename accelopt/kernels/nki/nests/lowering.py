@@ -101,14 +101,16 @@ def _lowered(
     taken = {*names, *re.findall(r"[A-Za-z_]\w*", signature)}
     in_place = written_over(ready, nest)
     while True:
-        numbers = interface.numbers
-        emitter = Emitter(
-            ready, nest, TARGETS[target], dialect, numbers, {*taken}, in_parts, in_place
-        )
+        numbers, free = interface.numbers, {*taken}
         try:
+            emitter = Emitter(
+                ready, nest, TARGETS[target], dialect, numbers, free, in_parts, in_place
+            )
             nodes = folded(emitter.emit(), emitter.names)
             break
         except ReadAfterChange as refusal:
+            if not {*refusal.args} & {*in_place.values()}:
+                raise NotNested(f"{refusal} is read after it was changed in place") from None
             in_place = {out: name for out, name in in_place.items() if name not in refusal.args}
     named = [emitter.in_place.get(array.name, array.name) for array in ready.outputs]
     typed = dialect == "neuronxcc" and emitter.in_place

@@ -66,7 +66,9 @@ def _results_read(algorithm: Algorithm) -> Algorithm:
     """The Algorithm with results in fp32 read by those that compute the same, or that times a number."""
     depth = partial(_depth, {d.out: n + 1 for n, d in enumerate(algorithm.definitions)}, 0)
     form, skeletons = cache(lambda e: _apart(_ordered(e, depth))), dict[Expression, str]()
-    exact = {a.name for a in algorithm.outputs if a.dtype == "float32" and not a.partial}
+    exact = {
+        a.name for a in algorithm.outputs if a.dtype == "float32" and not (a.partial or a.steps)
+    }
     for name in [d.out for d in algorithm.definitions if isinstance(d, Map) and d.out in exact]:
         own, kept = algorithm.definition(name), {name, *made_of(algorithm, name)}
         ((scale, pattern),) = map(form, expressions_of(own))
