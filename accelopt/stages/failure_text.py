@@ -48,8 +48,7 @@ def _failed_checks(evaluation: Evaluation) -> list[str]:
 
 def own_frames(traceback: str) -> str:
     """Of a traceback what is the kernel's: its frames, without ours, and what its Python printed."""
-    kept: list[str] = []
-    skipping = False
+    kept, skipping = list[str](), False
     for line in traceback.splitlines():
         frame = FRAME.match(line)
         if frame:
