@@ -152,18 +152,8 @@ class Executable:
         return self._split_loop(node, bodies, [lane, *helpers])
 
     def _body(self, loop: Loop, loops: tuple[Loop, ...], lane: Lane) -> list[Closure]:
-        storages = [lane.storages[tensor] for tensor in self._fresh.get(loop, ())]
-        opened = {id(s.layout.opening): s for s in storages if not is_dynamic(loop)}
-        steps: list[Closure] = []
-        for node in loop.body:
-            fresh = opened.get(id(node))
-            if isinstance(node, Instruction) and fresh is not None:
-                storages.remove(fresh)
-                step = compile_instruction(node, (*loops, loop), lane, fresh.refresh)
-            else:
-                step = self._compile(node, (*loops, loop), lane)
-            steps.append(step)
-        return [*(storage.refresh for storage in storages), *steps]
+        fresh: list[Closure] = [lane.storages[t].refresh for t in self._fresh.get(loop, ())]
+        return fresh + [self._compile(child, (*loops, loop), lane) for child in loop.body]
 
     def _loop(self, loop: Loop, steps: list[Closure], lane: Lane) -> Closure:
         slot, values = lane.slots[loop.variable], loop.variable.values
@@ -324,29 +314,18 @@ class Executable:
         return array.copy() if tensor in self.arguments else array
 
 
-def compile_instruction(
-    instruction: Instruction,
-    loops: tuple[Loop, ...],
-    lane: Lane,
-    fresh: Closure | None = None,
-) -> Closure:
-    """A function that carries an instruction out for the current loop values; where its mask leaves something
-    out, it makes its result `fresh` before."""
+def compile_instruction(instruction: Instruction, loops: tuple[Loop, ...], lane: Lane) -> Closure:
+    """A function that carries an instruction out for the current loop values."""
     site = LaneSite(instruction, loops, lane)
     body = EMITTERS[instruction.opcode](site)
-    prelude, refresh, window = site.prelude, site.window.refresh, site.window
-    if fresh is not None and (site.pattern is not None or prelude is not None):
-        prelude, fresh = fresh if prelude is None else _both(fresh, prelude), None
-    if window.trivial:
+    prelude, refresh = site.prelude, site.window.refresh
+    if site.window.trivial:
         return body if prelude is None else _both(prelude, body)
 
     def step() -> None:
         if prelude is not None:
             prelude()
-        there = refresh()
-        if fresh is not None and not (there and window.whole):
-            fresh()
-        if there:
+        if refresh():
             body()
 
     return step

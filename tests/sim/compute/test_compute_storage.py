@@ -91,10 +91,8 @@ def test_masked_writes_and_equally_masked_reads_need_no_fill() -> None:
     kernel, t = _masked_copy(299)
     assert layout_of(kernel, t).fill is None
     wider, t = _masked_copy(280)
-    layout, given = layout_of(wider, t), normal(300, 8)
-    assert layout.fill is not None and math.isnan(layout.fill) and layout.opening is not None
-    (found,) = execute(wider, [given])  # tiles before the last are whole, and not filled
-    np.testing.assert_array_equal(found, np.where(np.arange(300)[:, None] <= 280, given, np.nan))
+    fill = layout_of(wider, t).fill
+    assert fill is not None and math.isnan(fill)
 
 
 def _masked_copy(last_written: int):

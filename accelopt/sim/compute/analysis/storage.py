@@ -9,7 +9,6 @@ that stay in the cache.
 from __future__ import annotations
 
 import math
-import operator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,7 +19,7 @@ from accelopt.sim.affine import Affine, LoopVariable
 from accelopt.sim.compute.analysis.history import History
 from accelopt.sim.compute.analysis.regions import normal
 from accelopt.sim.compute.analysis.uses import Use, carried_loops
-from accelopt.sim.program import Instruction, Loop, Program, ProgramNode, Tensor
+from accelopt.sim.program import Loop, Program, ProgramNode, Tensor
 
 ALIGNMENT = 64  # bytes of a cache line and of the widest vector register
 
@@ -32,8 +31,7 @@ class Layout:
     `block_strides` are the bytes between blocks along each block dimension, 0 where all share one;
     `private` are the loops, from the outermost, each iteration of which starts with fresh contents:
     none for a tensor with data or an argument, which the whole program shares;
-    `fill` is what fresh contents are, None when nothing can see them; `opening` is the instruction that begins
-    each life and leaves of what was there before only what its mask excludes; `first` and `last` number the
+    `fill` is what fresh contents are, None when nothing can see them; `first` and `last` number the
     top-level nodes that use the tensor.
     """
 
@@ -42,7 +40,6 @@ class Layout:
     size: int
     private: tuple[Loop, ...]
     fill: float | int | None
-    opening: Instruction | None
     first: int
     last: int
 
@@ -107,28 +104,7 @@ def _layout(
         strides.insert(0, size if kept else 0)
         size *= tensor.block_shape[dimension] if kept else 1
     fill = None if given else _fill(history, private, result)
-    opening = _opening(uses, private, size // item) if uses and fill is not None else None
-    return Layout(tensor, tuple(strides), size, private, fill, opening, first, last)
-
-
-def _opening(uses: list[Use], private: tuple[Loop, ...], count: int) -> Instruction | None:
-    """The instruction that is the first to use each life of a tensor, and writes all its `count` elements but
-    those that its mask excludes."""
-    use, access = uses[0], uses[0].access
-    same = len(use.loops) == len(private) and all(map(operator.is_, use.loops, private))
-    if not (same and private and use.covers) or carried_loops(use.instruction):
-        return None
-    reached = 1
-    for stride, extent in sorted(zip(access.strides, access.shape, strict=True)):
-        if extent > 1 and stride != reached:
-            return None
-        reached *= extent
-    at_start = not access.offset.terms and access.offset.constant == 0
-    return (
-        use.instruction
-        if at_start and reached == count and access.dtype == access.tensor.dtype
-        else None
-    )
+    return Layout(tensor, tuple(strides), size, private, fill, first, last)
 
 
 def _common(uses: list[Use]) -> tuple[Loop, ...]:

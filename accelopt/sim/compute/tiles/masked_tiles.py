@@ -76,11 +76,6 @@ class Window:
         return not self._bounds and not self._conditions
 
     @property
-    def whole(self) -> bool:
-        """True when nothing is left out in the current iteration."""
-        return self.state == tuple(n for bound in self._bounds.values() for n in (0, bound.size))
-
-    @property
     def keys(self) -> frozenset[Hashable]:
         """The constrained axes."""
         return frozenset(self._bounds)
