@@ -110,8 +110,7 @@ def _logarithm(values: Values, value: Value) -> Value:
 
 
 def _exponential(values: Values, value: Sum) -> Value:
-    """The exponential of a sum, over what the sum has the negative logarithm of: of a logarithm of a softmax the
-    quotient that it was. That is positive wherever the logarithm is a number."""
+    """The exponential of a sum, over what the sum has the negative logarithm of, which is positive where that is a number."""
     under = {
         term: term.arguments[0]
         for term, factor in value.terms

@@ -70,28 +70,29 @@ def _results_read(algorithm: Algorithm) -> Algorithm:
         a.name for a in algorithm.outputs if a.dtype == "float32" and not (a.partial or a.steps)
     }
     for name in [d.out for d in algorithm.definitions if isinstance(d, Map) and d.out in exact]:
-        own, kept = algorithm.definition(name), {name, *made_of(algorithm, name)}
-        ((scale, pattern),) = map(form, expressions_of(own))
+        own, plain = algorithm.definition(name), list[bool]()
+        ((scale, pattern),), kept = map(form, expressions_of(own)), made_of(algorithm, name)
         if not scale or _operations(pattern) < LEAST_READ or axes_of(pattern) != {*own.axes}:
             continue
 
         def changed(
-            expression: Expression, own: Definition = own, scale: float = scale, pattern: Expression = pattern
+            expression: Expression, own: Definition = own, scale: float = scale,
+            pattern: Expression = pattern, plain: list[bool] = plain,
         ) -> Expression:  # fmt: skip
             number, rest = form(expression)
             alike = _skeleton(rest, skeletons) == _skeleton(pattern, skeletons)
-            at = _bound(pattern, rest) if alike else None
-            ends = [(a.extent, *at[a].bounds) for a in own.axes] if at else [(0, 0, 0)]
-            if at is None or any(low < 0 or high >= extent for extent, low, high in ends):
+            if not alike or (at := _bound(pattern, rest)) is None:
                 return with_parts(expression, map(changed, parts_of(expression)))
+            there = {axis: next(iter(index.axes), axis) for axis, index in at.items()}
+            plain += [at[a] == index_of(b) and a.extent == b.extent for a, b in there.items()]
             read, times = Read(own.out, tuple(at[axis] for axis in own.axes)), number / scale
             return read if times == 1.0 else Apply("multiply", (read, Constant(times)))
 
-        made = [
-            d if d.out in kept else with_expressions(d, map(changed, expressions_of(d)))
-            for d in algorithm.definitions
-        ]
-        algorithm = replace(algorithm, definitions=in_order(made))
+        others = (d for d in algorithm.definitions if d.out not in {name, *kept})
+        made = {d.out: with_expressions(d, map(changed, expressions_of(d))) for d in others}
+        if all(plain):  # else all would be computed in digits of the axes
+            definitions = in_order(made.get(d.out, d) for d in algorithm.definitions)
+            algorithm = replace(algorithm, definitions=definitions)
     return algorithm
 
 
