@@ -23,7 +23,7 @@ BOTH_WAYS = neuronxcc_kernel("""def kernel(x):
     nl.store(columns, nl.sum(turned, axis=1, keepdims=True))
     return rows, columns
 """)
-KINDS = {"partition", "tile", "split", "columns", "at", "apart", "orient", "keep", "bring"}
+KINDS = {"partition", "tile", "split", "columns", "at", "apart", "hold", "orient", "keep", "bring"}
 SUMS = """import numpy as np
 
 
