@@ -296,7 +296,8 @@ def test_large_arrays_have_the_ends_of_their_parts():
     formats = Formats(2.0**-20, 2.0**-20, 1e38)
 
     def function(x, factor, column):
-        return np.where(x > 0, np.exp(x) * factor, column / x) - x * column
+        with np.errstate(all="ignore"):  # as around whatever a reference computes
+            return np.where(x > 0, np.exp(x) * factor, column / x) - x * column
 
     arrays = [drawn, drawn[0, 0], drawn[:, :, 1:2]]
     whole = function(*(intervals(one, formats) for one in arrays))
