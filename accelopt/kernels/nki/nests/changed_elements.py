@@ -13,12 +13,9 @@ from accelopt.algorithm.algorithm import (
     Expression,
     Map,
     Read,
-    Where,
     expressions_of,
-    parts_of,
     substituted,
     walk,
-    with_parts,
 )
 from accelopt.algorithm.index import Index, index_of
 from accelopt.kernels.nki.nests.read_ranges import branches_of, reads_of
@@ -75,8 +72,8 @@ def _narrowed(
     if tuple(kept) == definition.axes:
         return algorithm
     left = [n for n, axis in enumerate(kept) if axis.extent > 1]
-    made = Map(definition.out, tuple(kept[n] for n in left),
-               _decided(substituted(definition.expression, values, {})))  # fmt: skip
+    expression = substituted(definition.expression, values, {})
+    made = Map(definition.out, tuple(kept[n] for n in left), expression)
     changed = replace(
         array,
         shape=tuple(kept[n].extent for n in left),
@@ -88,17 +85,6 @@ def _narrowed(
         definitions=tuple(made if d is definition else d for d in algorithm.definitions),
         outputs=tuple(changed if a is array else a for a in algorithm.outputs),
     )
-
-
-def _decided(expression: Expression) -> Expression:
-    """With choices made that hold everywhere, or nowhere."""
-    expression = with_parts(expression, map(_decided, parts_of(expression)))
-    if not isinstance(expression, Where):
-        return expression
-    left = tuple(c for c in expression.conditions if c.bounds[0] < 0)
-    if any(condition.bounds[1] < 0 for condition in left):
-        return expression.on_false
-    return replace(expression, conditions=left) if left else expression.on_true
 
 
 def place_of(array: Array, definition: Definition) -> Index:
