@@ -75,7 +75,8 @@ def identity(shape: Sequence[int]) -> tuple[Index, ...]:
 
 class Trace:
     """What all arrays of one trace share: values, and the file that is traced. Elements of inputs that
-    numbers of inputs choose are looked up where `looks_up` says so, else summed over all that may be."""
+    numbers of inputs choose are looked up where `looks_up` says so, or where they are more than those they are
+    chosen of; else they are summed over all that may be."""
 
     looks_up = False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -22,6 +23,7 @@ from accelopt.kernels.nki.nests.nest import (
 from accelopt.kernels.nki.nests.nest import ready as readied
 from accelopt.kernels.nki.nests.statements import Price, price, rendered
 from accelopt.kernels.nki.nests.wrapping import wrapped
+from accelopt.parsing import parse_expression, parse_python
 from accelopt.sim.dialects.dialect import Dialect
 
 HEADERS: Mapping[Dialect, str] = {
@@ -98,7 +100,7 @@ def _lowered(
         raise NotNested(f"{static[0].members[0]} cannot say in {dialect} who makes its descriptors")
     names = [array.name for array in (*ready.inputs, *ready.outputs)]
     signature = interface.signature or ", ".join(array.name for array in ready.inputs)
-    taken = {*names, *re.findall(r"[A-Za-z_]\w*", signature)}
+    taken = {*names, "nt", *re.findall(r"[A-Za-z_]\w*", signature)}
     in_place = written_over(ready, nest)
     while True:
         numbers, free = interface.numbers, {*taken}
@@ -114,8 +116,8 @@ def _lowered(
             in_place = {out: name for out, name in in_place.items() if name not in refusal.args}
     named = [emitter.in_place.get(array.name, array.name) for array in ready.outputs]
     typed = dialect == "neuronxcc" and emitter.in_place
-    for name in emitter.in_place.values() if typed else ():
-        signature = re.sub(rf"\b{name}\b", f"{name}: nt.mutable_tensor", signature, count=1)
+    if typed:
+        signature = _mutable(signature, {*emitter.in_place.values()})
     lines = [
         HEADERS[dialect] + ("\nimport neuronxcc.nki.typing as nt" if typed else ""),
         "",
@@ -197,6 +199,16 @@ def _result(array: Array, emitter: Emitter) -> list[str]:
     if view == array.name:
         return [made]
     return [made, f"{view} = {array.name}.reshape({shape_text(array.shape or (1,))})"]
+
+
+def _mutable(signature: str, names: set[str]) -> str:
+    """Parameters of which those of some names may be written (neuronxcc)."""
+    (function,) = parse_python(f"def kernel({signature}): ...").body
+    assert isinstance(function, ast.FunctionDef)
+    for node in ast.walk(function.args):
+        if isinstance(node, ast.arg) and node.arg in names:
+            node.annotation = parse_expression("nt.mutable_tensor")
+    return ast.unparse(function.args)
 
 
 def _named(array: Array, name: str) -> Array:
