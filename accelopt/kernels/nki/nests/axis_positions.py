@@ -89,6 +89,8 @@ LARGEST_PART = 1 << 16
 
 def number_text(number: float, plain: Mapping[float, str]) -> str:
     """A number as text: a plain argument or something simple that is made of it, by the argument's name."""
+    if not math.isfinite(number):
+        return f'float("{number}")'
     for value, name in plain.items():
         for form, (made, back) in FORMS.items():
             # In fp32 the inverse of an inverse may be another number: one way will do.

@@ -10,6 +10,7 @@ from warm import core
 
 from accelopt.kernels.nki.arguments import ParameterFacts
 from accelopt.kernels.nki.devices.protocol import TensorArgument
+from accelopt.kernels.nki.nests.axis_positions import number_text
 from accelopt.kernels.nki.nests.nest import NotNested, default_nest
 from accelopt.kernels.nki.nests.starts import starting_nests
 from accelopt.kernels.nki.rescheduling.lifted_kernel import lifted_kernel
@@ -145,3 +146,9 @@ def test_what_is_mutable_for_its_author_is_so_in_a_kernel_by_schedule(tmp_path):
         assert elements_written(program, program.changed_arguments()) == 64
         assert made.count("import neuronxcc.nki.typing as nt\n") == 1
         assert "def append(cache: nt.mutable_tensor, row):" in made
+
+
+def test_numbers_that_are_none_are_written_as_python_has_them():
+    assert [number_text(n, {2.0: "eps"}) for n in (np.nan, -np.inf, 2.0)] == [
+        'float("nan")', 'float("-inf")', "eps",
+    ]  # fmt: skip
