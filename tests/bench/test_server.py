@@ -62,7 +62,7 @@ def children(process):
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             parent = int(stat.read_text().rpartition(")")[2].split()[1])
-        except OSError:
+        except (OSError, IndexError):  # it has ended since
             continue
         below.setdefault(parent, []).append(int(stat.parent.name))
     found = [process]
