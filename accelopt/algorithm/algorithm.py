@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
-from accelopt.algorithm.index import Axis, CachedHash, Floor, Index
+from accelopt.algorithm.index import Axis, CachedHash, Floor, Index, index_of
 
 T = TypeVar("T")
 
@@ -29,7 +30,8 @@ class Array:
     whose kernel leaves elements as its memory held them: those at places that no number says, which its
     definition has as 0. It `updates` the input that its kernel changes in place and returns; what is
     prepared for a kernel may be those elements alone that change, the `first` of which and `steps` along
-    whose axes count elements of the input."""
+    whose axes count elements of the input. Where its Map says `at` which number, it is a scatter: the
+    elements of an axis lie that many times `row` further on."""
 
     name: str
     shape: tuple[int, ...]
@@ -39,6 +41,7 @@ class Array:
     updates: str = ""
     first: int = 0
     steps: tuple[int, ...] = ()
+    row: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +106,14 @@ Expression = Constant | Read | Position | Apply | Where | Indirect
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """`out[axes] = expression`."""
+    """`out[axes] = expression`. Of a result that updates an input, `at` may be a whole number that is read
+    or computed at run time, of the row of the input where an element is put; of those that are put in one
+    place the last stays, in the order of the axes."""
 
     out: str
     axes: tuple[Axis, ...]
     expression: Expression
+    at: Expression | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,10 +180,19 @@ def from_json(text: str) -> Algorithm:
     return found
 
 
+def place_of(array: Array, definition: Definition) -> Index:
+    """Where an element of a result lies in the input that it updates, but for the number that it is put at."""
+    steps = array.steps or [math.prod(array.shape[n + 1 :]) for n in range(len(array.shape))]
+    terms = (index_of(a) * step for a, step in zip(definition.axes, steps, strict=False))
+    return sum(terms, Index(array.first))
+
+
 def expressions_of(definition: Definition) -> tuple[Expression, ...]:
     """The expressions that a definition evaluates."""
     if isinstance(definition, Scan):
         return definition.factor, definition.term, definition.initial
+    if isinstance(definition, Map) and definition.at is not None:
+        return definition.expression, definition.at
     return (definition.expression,)
 
 
@@ -205,7 +220,9 @@ def with_expressions(definition: Definition, made: Iterable[Expression]) -> Defi
     if isinstance(definition, Scan):
         factor, term, initial = made
         return replace(definition, factor=factor, term=term, initial=initial)
-    (expression,) = made
+    expression, *at = made
+    if isinstance(definition, Map):
+        return replace(definition, expression=expression, at=next(iter(at), None))
     return replace(definition, expression=expression)
 
 

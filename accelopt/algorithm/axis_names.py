@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain, count
 
 from accelopt.algorithm.algorithm import (
@@ -10,13 +11,13 @@ from accelopt.algorithm.algorithm import (
     Array,
     Definition,
     Expression,
-    Map,
     Read,
     Reduce,
     Scan,
     expressions_of,
     substituted,
     walk,
+    with_expressions,
 )
 from accelopt.algorithm.index import Axis, index_of
 
@@ -123,15 +124,11 @@ class AxisNames:
             return substituted(expression, values, done)
 
         axes = tuple(names[axis] for axis in definition.axes)
-        if isinstance(definition, Map):
-            return Map(definition.out, axes, change(definition.expression))
-        if isinstance(definition, Reduce):
-            reduced = tuple(names[axis] for axis in definition.reduced)
-            body = change(definition.expression)
-            return Reduce(definition.out, axes, reduced, definition.combiner, body)
-        return Scan(definition.out, axes, names[definition.along], definition.scale,
-                    change(definition.factor), definition.combine, change(definition.term),
-                    change(definition.initial))  # fmt: skip
+        made = with_expressions(definition, map(change, expressions_of(definition)))
+        made = replace(made, axes=axes)
+        if isinstance(made, Reduce):
+            return replace(made, reduced=tuple(names[axis] for axis in made.reduced))
+        return replace(made, along=names[made.along]) if isinstance(made, Scan) else made
 
 
 def _axes_in(definition: Definition) -> list[Axis]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 
+from accelopt.algorithm.addresses import never
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.value_nodes import Choice, Undefined, Value
 from accelopt.algorithm.values import Values
@@ -17,7 +18,9 @@ def by_fewest_cuts(values: Values, value: Value) -> Value:
     has other conditions, as it is. Memory that nothing has written goes where it is never chosen."""
     branches, rest = list[tuple[tuple[Index, ...], Value]](), value
     while isinstance(rest, Choice):
-        branches.append((rest.conditions, rest.on_true))
+        single = [c for c in rest.conditions if len(c.terms) == 1]
+        left = [c for c in rest.conditions if c not in single and not never((*single, c * -1 - 1))]
+        branches.append(((*single, *left), rest.on_true))
         rest = rest.on_false
     cuts: dict[Axis, set[int]] = {}
     for condition in (c for own, _ in branches for c in own):

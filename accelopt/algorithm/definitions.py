@@ -62,13 +62,28 @@ class UndefinedOutput(Exception):
 
 @dataclass(frozen=True, slots=True)
 class DefinedOutput:
-    """A result: its value over its axes, and the array that the kernel returns."""
+    """A result: its value over its axes, and the array that the kernel returns. One that is put into rows,
+    of so many elements, of the input that it `updates` has the value `put`."""
 
     name: str
     axes: tuple[Axis, ...]
     value: Value
     dtype: str
     given: tuple[int, ...]
+    updates: str = ""
+    row: int = 0
+
+
+def put(values: Values, value: Value, at: Value, place: Index, row: int) -> Value:
+    """A value and the number of the row, of so many elements, that it is put into, `place` being the rest of
+    its address."""
+    known = at if isinstance(at, Sum) else Sum(0.0, ((at, 1.0),))
+    place = place + int(known.constant) * row
+    for term, step in known.terms:
+        if isinstance(term, Position):
+            place = place + term.index * int(step) * row
+    numbers = [(term, step) for term, step in known.terms if not isinstance(term, Position)]
+    return values.same(Application("put", (value, values.sum(numbers), Position(place))))
 
 
 def algorithm_of(
@@ -127,17 +142,16 @@ class _Definitions:
         for output in (*self._stages, *self._outputs):
             self._rank = {axis: n for n, axis in enumerate(output.axes)}
             if self._direct(output) is None:
-                expression = self._expression(output.value)
-                self._definitions.append(Map(output.name, output.axes, expression))
+                parts = children(output.value)[:2] if output.row else (output.value,)
+                self._definitions.append(
+                    Map(output.name, output.axes, *map(self._expression, parts))
+                )
         self._view_inputs()
         inputs = tuple(
             Array(a.name, self._shapes.get(a.name, a.shape), a.dtype, a.given) for a in self._inputs
         )
         definitions = [self._viewed(definition) for definition in self._definitions]
-        outputs = tuple(
-            Array(o.name, tuple(axis.extent for axis in o.axes), o.dtype, o.given)
-            for o in self._outputs
-        )
+        outputs = tuple(map(_array, self._outputs))
         return AxisNames(inputs, definitions, outputs).algorithm(name)
 
     def _direct(self, output: DefinedOutput) -> Definition | None:
@@ -410,6 +424,18 @@ class _Definitions:
             return with_parts(expression, map(viewed, parts_of(expression)))
 
         return with_expressions(definition, map(viewed, expressions_of(definition)))
+
+
+def _array(output: DefinedOutput) -> Array:
+    shape = tuple(axis.extent for axis in output.axes)
+    if not output.row:
+        return Array(output.name, shape, output.dtype, output.given)
+    place = children(output.value)[2]
+    assert isinstance(place, Position)
+    return Array(
+        output.name, shape, output.dtype, output.given, updates=output.updates, row=output.row,
+        first=place.index.constant, steps=tuple(map(place.index.coefficient, output.axes)),
+    )  # fmt: skip
 
 
 def _note_reads(expression: Expression, reads: dict[str, dict[GuardedAddress, None]]) -> None:

@@ -25,11 +25,12 @@ from accelopt.algorithm.algorithm import (
     Read,
     Reduce,
     Where,
+    place_of,
 )
 from accelopt.algorithm.axis_joining import joined
 from accelopt.algorithm.canonical_rewriting import rewritten, whole
 from accelopt.algorithm.choice_cells import by_fewest_cuts
-from accelopt.algorithm.definitions import DefinedOutput, UndefinedOutput, algorithm_of
+from accelopt.algorithm.definitions import DefinedOutput, UndefinedOutput, algorithm_of, put
 from accelopt.algorithm.functions import ROUNDINGS
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.normal_forms import apply
@@ -95,14 +96,16 @@ def normal_form(algorithm: Algorithm) -> Algorithm:
               for n, a in enumerate(algorithm.inputs)]  # fmt: skip
     outputs: list[DefinedOutput] = []
     for number, array in enumerate(algorithm.outputs):
-        flat = Axis("o0", math.prod(array.given))
+        array_shape = (math.prod(array.given),)
+        flat = Axis("o0", math.prod(array.shape))
         place = index_of(flat) if flat.extent > 1 else Index()
-        value = composed.element(array.name, _digits(place, array.shape))
+        value = composed.result(array, _digits(place, array.shape))
         axes, value = joined(values, (flat,), whole(values, value))
         value = rewritten(values, whole(values, value), functools.partial(by_fewest_cuts, values))
         axes, value = joined(values, axes, value)
         axes = tuple(axis for axis in axes if axis.extent > 1) or axes[:1]
-        outputs.append(DefinedOutput(f"out{number}", axes, value, "", (flat.extent,)))
+        updates = (composed.updated(array), array.row) if array.row else ()
+        outputs.append(DefinedOutput(f"out{number}", axes, value, "", array_shape, *updates))
     return algorithm_of(values, "", inputs, outputs)
 
 
@@ -130,6 +133,20 @@ class _Composed:
             self._known[name] = self._defined(definition)
         axes = dict(zip(definition.axes, indices, strict=True))
         return self.values.substitute(self._known[name], axes)
+
+    def result(self, array: Array, indices: Sequence[Index]) -> Value:
+        """An element of a result, with where it is put if that is known at run time."""
+        definition, value = self.definitions[array.name], self.element(array.name, indices)
+        if not isinstance(definition, Map) or definition.at is None:
+            return value
+        axes = dict(zip(definition.axes, indices, strict=True))
+        at = self.values.substitute(self.value(definition.at), axes)
+        place = place_of(array, definition).substitute(axes)
+        return put(self.values, value, at, place, array.row)
+
+    def updated(self, array: Array) -> str:
+        """The name of the input that a result is put into."""
+        return f"in{self.inputs[array.updates][0]}"
 
     def _defined(self, definition: Definition) -> Value:
         """What a definition gives, over its axes."""

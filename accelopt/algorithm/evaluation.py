@@ -14,6 +14,7 @@ import numpy as np
 from accelopt.algorithm.algorithm import (
     Algorithm,
     Apply,
+    Array,
     Constant,
     Definition,
     Expression,
@@ -24,6 +25,7 @@ from accelopt.algorithm.algorithm import (
     Reduce,
     Scan,
     Where,
+    place_of,
 )
 from accelopt.algorithm.contraction import Contraction, contraction
 from accelopt.algorithm.functions import FUNCTIONS
@@ -54,7 +56,22 @@ def evaluate(
     with np.errstate(all="ignore"):
         for definition in algorithm.definitions:
             known[definition.out] = _defined(definition, known, np.dtype(dtype))
-    return [known[array.name].reshape(array.given) for array in algorithm.outputs]
+        return [_result(algorithm, array, known, np.dtype(dtype)) for array in algorithm.outputs]
+
+
+def _result(
+    algorithm: Algorithm, array: Array, known: Mapping[str, np.ndarray], dtype: np.dtype
+) -> np.ndarray:
+    """A result in the shape that the kernel gives it."""
+    if not array.steps:
+        return known[array.name].reshape(array.given)
+    definition, whole = algorithm.definition(array.name), known[array.updates].copy()
+    places = _Grid(definition.axes, known, dtype).values(Position(place_of(array, definition)))
+    if isinstance(definition, Map) and definition.at is not None:
+        at = _Grid(definition.axes, known, dtype).values(definition.at)
+        places = places + at * array.row
+    whole.reshape(-1)[np.broadcast_to(places, array.shape).astype(np.int64)] = known[array.name]
+    return whole.reshape(array.given)
 
 
 def _defined(

@@ -129,7 +129,7 @@ class _Problem:
             written += math.prod(axis.extent for axis in definition.axes) * size
             for expression, cases in _branches(definition):
                 points = _points(frozenset(definition.axes), cases)
-                if number in in_place and isinstance(expression, Read):
+                if number in in_place and not output.steps and isinstance(expression, Read):
                     written -= points * size
                     continue
                 copied += points * size if self._is_copy(expression) else 0

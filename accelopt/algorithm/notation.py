@@ -51,7 +51,8 @@ def definition_text(definition: Definition) -> str:
         reduced = ",".join(axis.name for axis in definition.reduced)
         body = expression_text(definition.expression, SUM_BINDS)
         return f"{left} = {PREFIXES.get(definition.combiner, definition.combiner)}_{reduced} {body}"
-    return f"{left} = {expression_text(definition.expression)}"
+    put = f", put at {expression_text(definition.at)}" if definition.at is not None else ""
+    return f"{left} = {expression_text(definition.expression)}{put}"
 
 
 def expression_text(expression: Expression, binds: int = 0) -> str:

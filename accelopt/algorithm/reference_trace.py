@@ -585,16 +585,19 @@ def _algorithm(
             label += "_"
         taken.add(label)
         dtype = TARGET_FORMATS.get(array.dtype.name, array.dtype.name)
-        axes = axes_of_shape(array.shape)
+        scatter = array.storage.scatter if array.is_whole else None
+        axes = axes_of_shape(scatter.shape if scatter else array.shape)
         own = tuple(Axis(f"o{n}", axis.extent) for n, axis in enumerate(axes))
         value = values.substitute(
-            array.value, {a: index_of(b) for a, b in zip(axes, own, strict=True)}
+            scatter.put if scatter else array.value,
+            {a: index_of(b) for a, b in zip(axes, own, strict=True)},
         )
         value = whole(values, loops.resolved(value))
         joint, value = joined(values, own, value)
         value = whole(values, value)
         joint = tuple(axis for axis in joint if axis.extent > 1) or joint[:1]
-        defined.append(DefinedOutput(label, joint, value, dtype, array.shape))
+        updates = (scatter.updates, scatter.row) if scatter else ()
+        defined.append(DefinedOutput(label, joint, value, dtype, array.shape, *updates))
     stages = [
         DefinedOutput(
             stage.name, tuple(a for a in axes_of_shape(stage.shape) if a.extent > 1),

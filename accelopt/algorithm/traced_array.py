@@ -13,16 +13,17 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, NamedTuple, NoReturn, cast
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from accelopt.algorithm.algorithm import Constant, Position
+from accelopt.algorithm.definitions import put
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.rerolling import progression
-from accelopt.algorithm.value_nodes import UNDEFINED, Application, Product, Sum, Value
+from accelopt.algorithm.value_nodes import UNDEFINED, Application, Element, Product, Sum, Value
 from accelopt.algorithm.values import Values
 
 LARGEST_TABLE = 64
@@ -53,14 +54,32 @@ class Piece:
         return self.starts, self.steps, self.counts
 
 
+class Scatter(NamedTuple):
+    """What was assigned where numbers of an input choose: `put` over the axes of its shape, into rows of so
+    many elements of the input that an array was until then; `select` makes a value of it."""
+
+    put: Value
+    shape: tuple[int, ...]
+    updates: str
+    row: int
+    select: Callable[[], None]
+
+
 @dataclass
 class Storage:
-    """Elements in memory."""
+    """Elements in memory. A `scatter` is what was assigned last, as long as nobody reads that."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
     value: Value
     pieces: list[Piece] = field(default_factory=list)
+    scatter: Scatter | None = None
+
+    def settle(self) -> None:
+        """Makes the elements those after the scatter."""
+        scatter, self.scatter = self.scatter, None
+        if scatter is not None:
+            scatter.select()
 
 
 def axes_of_shape(shape: Sequence[int]) -> tuple[Axis, ...]:
@@ -184,6 +203,7 @@ class Trace:
     def read(self, view: TracedArray) -> Value:
         """The value of a view, over the axes of its shape."""
         storage = view.storage
+        storage.settle()
         for piece in reversed(storage.pieces):
             inside = _inside(view.indices, piece)
             if inside is not None:
@@ -200,6 +220,7 @@ class Trace:
         """Assigns through a view."""
         value = given.broadcast(view.shape).value
         storage = view.storage
+        storage.settle()
         value = converted(self, value, given.dtype, storage.dtype)
         axes = axes_of_shape(view.shape)
         starts, steps, counts, back = [], [], [], dict[Axis, Index]()
@@ -231,6 +252,7 @@ class Trace:
 
     def flush(self, storage: Storage) -> None:
         """Makes one value of a storage and its pieces."""
+        storage.settle()
         pieces, storage.pieces = storage.pieces, []
         rolled = self._rolled(storage, pieces) if len(pieces) > 1 else None
         for piece in rolled or pieces:
@@ -494,6 +516,12 @@ class TracedArray(NDArrayOperatorsMixin):
 
     # Views.
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the view has all elements of its storage, in their order."""
+        place = row_major(self.indices, self.storage.shape)
+        return place == row_major(identity(self.shape), self.shape)
+
     def view_as(self, shape: Sequence[int], old: Mapping[Axis, Index]) -> TracedArray:
         """A view whose axes stand for this one's as `old` says."""
         indices = [index.substitute(old) for index in self.indices]
@@ -620,7 +648,8 @@ class TracedArray(NDArrayOperatorsMixin):
                 and at[i].extent == axis.extent}  # fmt: skip
         if len(chosen) != 1 or len(back) < max(len(at), sum(axis.extent > 1 for axis in axes)):
             trace.refuse("assigning to elements that numbers of an input choose (a scatter) has no "
-                         "definition as an Algorithm")  # fmt: skip
+                         "definition as an Algorithm but in a whole input, which nothing reads or changes "
+                         "afterwards")  # fmt: skip
         ((n, number),) = chosen
         made, taken = (
             values.substitute(value, back)
@@ -631,6 +660,27 @@ class TracedArray(NDArrayOperatorsMixin):
         )
         new = [values.same(same), values.replace(made, taken, rest.value), rest.value]
         trace.write(rest, trace.array(rest.shape, rest.dtype, apply(values, "select", new)))
+
+    def _scatter(self, keys: list[Any], given: TracedArray) -> Scatter | None:
+        """What is assigned to rows of an input, which numbers of an input choose; None where it is none."""
+        values, storage = self.trace.values, self.storage
+        rest, result, places, chosen = self._addressed(keys)
+        base, whole = storage.value, row_major(identity(storage.shape), storage.shape)
+        if storage.pieces or not isinstance(base, Element) or base.address != whole:
+            return None
+        own = axes_of_shape(rest.shape)
+        place = row_major(rest.indices, storage.shape)
+        steps = {n: place.coefficient(own[n]) for n, _ in chosen}
+        if not place.is_affine or 0 in steps.values():
+            return None
+        moved = {own[n]: i for n, i in places.items()} | {own[n]: Index() for n in steps}
+        row = math.gcd(*steps.values())
+        at = values.sum([(number, steps[n] / row) for n, number in chosen])
+        value = converted(self.trace, given.broadcast(result).value, given.dtype, storage.dtype)
+        made = put(values, value, at, place.substitute(moved), row)
+        if values.axes(made) - {*axes_of_shape(result)}:  # in a loop
+            return None
+        return Scatter(made, result, base.array, row, lambda: self._put(keys, given))
 
     def _addressed(
         self, keys: list[Any]
@@ -692,7 +742,12 @@ class TracedArray(NDArrayOperatorsMixin):
             return
         keys, advanced = self._keys(key)
         if advanced and self._addressed(keys)[-1]:
-            self._put(keys, given)
+            keys = [key.copy() if isinstance(key, TracedArray) else key for key in keys]
+            given = trace.traced(given).copy()
+            self.storage.settle()
+            self.storage.scatter = self._scatter(keys, given)
+            if self.storage.scatter is None:
+                self._put(keys, given)
         else:
             trace.write(self[key], trace.traced(given))
 

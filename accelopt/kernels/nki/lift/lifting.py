@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from accelopt.algorithm.algorithm import Algorithm, Array, expressions_of, walk
 from accelopt.algorithm.axis_joining import joined, row_major
-from accelopt.algorithm.canonical_rewriting import whole
+from accelopt.algorithm.canonical_rewriting import rewritten, whole
 from accelopt.algorithm.choice_cells import by_fewest_cuts
 from accelopt.algorithm.deep_recursion import deep_recursion
 from accelopt.algorithm.definitions import DefinedOutput, UndefinedOutput, algorithm_of
@@ -95,7 +96,8 @@ def _lifted(
             name = _free_name(tensor, names)
             for line in _writers(program.body, tensor):
                 lines[name] = line
-            outputs.append(_defined(reaching, program, tensor, shape, name, roll))
+            made = _scattered(reaching, program, tensor, shape, name, roll)
+            outputs.append(made or _defined(reaching, program, tensor, shape, name, roll))
     if not outputs:
         raise NotLifted("the kernel returns nothing", program.source)
     arrays: dict[KeptArray, DefinedOutput] = {}
@@ -122,14 +124,33 @@ def _defined(
         name, value = reaching.arrays[which], reaching.left_by(which, row_major(axes))
     else:
         name, value = which, reaching.at_end(tensor, row_major(axes))
+    axes, value = _composed(reaching, axes, value, tensor, roll)
+    return DefinedOutput(name, axes, value, name_of(tensor.dtype), shape)
+
+
+def _composed(
+    reaching: Reaching, axes: tuple[Axis, ...], value: Value, tensor: Tensor, roll: bool
+) -> tuple[tuple[Axis, ...], Value]:
+    """What a tensor holds, over axes as long as they can be."""
     value = whole(reaching.values, settled(reaching, value), roll)
-    if reaching.values.strict:
-        value = by_fewest_cuts(reaching.values, value)
     _refuse_leftovers(reaching, value, tensor)
     axes, value = joined(reaching.values, axes, value)
+    if reaching.values.strict:
+        value = rewritten(reaching.values, value, partial(by_fewest_cuts, reaching.values))
     value = reaching.values.under(whole(reaching.values, value, roll), ())
-    axes = tuple(axis for axis in axes if axis.extent > 1) or axes[:1]
-    return DefinedOutput(name, axes, value, name_of(tensor.dtype), shape)
+    return tuple(axis for axis in axes if axis.extent > 1) or axes[:1], value
+
+
+def _scattered(
+    reaching: Reaching, program: Program, tensor: Tensor, shape: tuple[int, ...], name: str, roll: bool
+) -> DefinedOutput | None:  # fmt: skip
+    """What a kernel puts into rows of an argument that it returns; None where it puts nothing."""
+    found = reaching.put_at(tensor)
+    if found is None:
+        return None
+    axes, value = _composed(reaching, *found[:2], tensor, roll)
+    updates = _inputs(program)[program.arguments.index(tensor)].name
+    return DefinedOutput(name, axes, value, name_of(tensor.dtype), shape, updates, found[2])
 
 
 def _handed_on(program: Program, *, looked_up: bool = False) -> frozenset[Tensor]:

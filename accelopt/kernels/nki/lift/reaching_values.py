@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 from accelopt.algorithm import recurrences
 from accelopt.algorithm.addresses import AxisSolution, narrowed, never, solve
-from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.definitions import put
+from accelopt.algorithm.index import ZERO, Axis, Index, index_of
 from accelopt.algorithm.origins import Origins
 from accelopt.algorithm.value_nodes import UNDEFINED, Carried, Element, Value
 from accelopt.algorithm.values import Values
@@ -27,7 +28,7 @@ from accelopt.kernels.nki.lift.constants import constant_element
 from accelopt.kernels.nki.lift.execution_points import Moment, NodePath
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.instruction_element import written_where
-from accelopt.kernels.nki.lift.runtime_indices import gathered
+from accelopt.kernels.nki.lift.runtime_indices import gathered, number_at
 from accelopt.kernels.nki.lift.tile_addresses import address_of
 from accelopt.sim.access import Access
 from accelopt.sim.affine import LoopVariable
@@ -61,6 +62,7 @@ class _Write:
     name: str
     instruction: Instruction
     loops: tuple[Loop, ...]
+    path: NodePath
 
 
 class Reaching:
@@ -109,7 +111,7 @@ class Reaching:
                 found = block.writers.setdefault(access.tensor, [])
                 if not found or found[-1] != number:
                     found.append(number)
-                write = _Write(access, name, node, loops)
+                write = _Write(access, name, node, loops, own)
                 for depth in range(len(path) + 1):
                     self._inside.setdefault((path[:depth], access.tensor), []).append(write)
 
@@ -124,6 +126,35 @@ class Reaching:
         writers = self._blocks[()].writers[array.tensor]
         before = writers[: writers.index(array.writer) + 1]
         return self._searched(array.tensor, address, (), (), before)
+
+    def put_at(self, tensor: Tensor) -> tuple[tuple[Axis, ...], Value, int] | None:
+        """What an instruction puts into rows of a tensor, over its axes, and how many elements the rows
+        have; None where nothing is written at numbers that are known at run time. Raises NotLifted."""
+        writes = self._inside.get(((), tensor), [])
+        found = next((w for w in writes if w.access.indirect), None)
+        if found is None:
+            return None
+        node, access, source = found.instruction, found.access, found.instruction.source
+        if len(writes) > 1:
+            said = "it writes at run-time indices into what other instructions write, too"
+            raise NotLifted(said, source)
+        if tensor not in self._numbers:
+            raise NotLifted("it writes at run-time indices into what is no argument", source)
+        if access.dtype != access.tensor.dtype or len(access.indirect) > 1:
+            raise NotLifted("it writes at several run-time indices, or bits", source)
+        extents = [*(loop.variable.trips for loop in found.loops), *access.shape]
+        axes = tuple(Axis(f"o{n}", extent) for n, extent in enumerate(extents))
+        indices = tuple(index_of(axis) if axis.extent > 1 else ZERO for axis in axes)
+        depth = len(found.loops)
+        place, coordinates = Moment(found.path, indices[:depth]), indices[depth:]
+        number = number_at(self, access.indirect[0], access, coordinates, place)
+        variables = self.variables(place)
+        if any(c.bounds[0] < 0 for c in written_where(node, variables, coordinates)):
+            raise NotLifted("it writes at run-time indices where a condition holds", source)
+        address = address_of(access, variables, coordinates)
+        value = self._value(node, found.name, coordinates, place)
+        row = access.indirect[0].stride
+        return axes, put(self.values, value, number, address, row), row
 
     def read(self, access: Access, coordinates: Sequence[Index], place: Moment) -> Value:
         """An element of a tile, as the instruction at a place finds it. Raises NotLifted."""

@@ -14,6 +14,7 @@ from accelopt.algorithm.algorithm import (
     Map,
     Read,
     expressions_of,
+    place_of,
     substituted,
     walk,
 )
@@ -27,7 +28,7 @@ def with_changes_alone(algorithm: Algorithm, needed: Collection[Definition]) -> 
     stays as it was."""
     for array in algorithm.outputs:
         definition = algorithm.definition(array.name)
-        if not array.updates or not isinstance(definition, Map):
+        if not array.updates or array.steps or not isinstance(definition, Map):
             continue
         place, shape = place_of(array, definition), algorithm.input(array.updates).shape
         changed = [
@@ -85,13 +86,6 @@ def _narrowed(
         definitions=tuple(made if d is definition else d for d in algorithm.definitions),
         outputs=tuple(changed if a is array else a for a in algorithm.outputs),
     )
-
-
-def place_of(array: Array, definition: Definition) -> Index:
-    """Where an element of a result lies in the input that it updates."""
-    steps = array.steps or [math.prod(array.shape[n + 1 :]) for n in range(len(array.shape))]
-    terms = (index_of(a) * step for a, step in zip(definition.axes, steps, strict=False))
-    return sum(terms, Index(array.first))
 
 
 def places_read(definition: Definition, array: str, shape: Sequence[int]) -> set[Index]:

@@ -23,6 +23,7 @@ from accelopt.kernels.nki.nests.computed_together import NotTogether, accumulate
 from accelopt.kernels.nki.nests.condition_splitting import changing, deciding, parts_along
 from accelopt.kernels.nki.nests.hbm_margins import margins_of
 from accelopt.kernels.nki.nests.hbm_reads import KEPT_BYTES, LITTLE, Memory
+from accelopt.kernels.nki.nests.in_place import check_scatters
 from accelopt.kernels.nki.nests.instructions import is_one
 from accelopt.kernels.nki.nests.matmul_operands import Operands
 from accelopt.kernels.nki.nests.matmul_time import matmul_ns
@@ -96,6 +97,7 @@ class Emitter(Calculation):
             algorithm, self.added = accumulated(algorithm, nest.accumulated)
         except NotTogether as refusal:
             raise NotNested(str(refusal)) from refusal
+        check_scatters(algorithm, nest)
         reading = Reading(algorithm, {name for name, _, _ in nest.ways})
         names = FreeNames(taken)
         results = {array.name for array in algorithm.outputs}
@@ -282,7 +284,8 @@ class Emitter(Calculation):
             d for d in members
             if isinstance(d, Reduce) and d.out not in self.laid and {*lying} & {*d.reduced}
         ]  # fmt: skip
-        self.sequential = bool(carried)
+        puts = [d for d in members if isinstance(d, Map) and d.at is not None]
+        self.sequential = bool(carried or puts)
         for definition in carried:
             self.partitions.begin_carried(definition, lying)
         rounds = [part for part in parts if part[0] in inner]

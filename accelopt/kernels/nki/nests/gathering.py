@@ -1,4 +1,5 @@
-"""Elements at numbers that are read or computed at run time: one DMA for the rows of all partitions."""
+"""Gathers and scatters, elements at numbers that are read or computed at run time: one DMA for the rows
+of all partitions."""
 
 from __future__ import annotations
 
@@ -7,9 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from accelopt.algorithm.index import ZERO, Axis, Index
+from accelopt.algorithm.algorithm import Array, Map, place_of
+from accelopt.algorithm.index import ZERO, Axis, Index, index_of
 from accelopt.kernels.nki.nests.axis_positions import At
 from accelopt.kernels.nki.nests.nest import NotNested
+from accelopt.kernels.nki.nests.places import stride_of
 from accelopt.kernels.nki.nests.statements import Form
 from accelopt.kernels.nki.nests.text import MOST_FREE, merged
 from accelopt.kernels.nki.nests.values import Value
@@ -40,13 +43,38 @@ def gather(emitter: Calculation, value: Value, where: Where, into: View | None =
     that row numbers depend on, a DMA that takes a row for each partition. Raises NotNested where what
     is read beside each other is no part of a row."""
     array = emitter.arrays[value.array]
-    axes = where.free(value.axes)
-    rows = _rows(value, array.shape, where, axes)
-    view = into or emitter.new_tile(f"{value.array}_rows", where, axes, array.dtype)
+    view = into or emitter.new_tile(
+        f"{value.array}_rows", where, where.free(value.axes), array.dtype
+    )
+    address = sum(
+        (index * stride_of(array.shape, n) for n, index in enumerate(value.indices)), ZERO
+    )
+    numbers = dict(zip(value.reduced, value.arguments, strict=True))
+    _move(emitter, array, address, numbers, where.free(value.axes), where, view, store=False)
+    return view
+
+
+def scatter(
+    emitter: Calculation, array: Array, definition: Map, number: Value, where: Where, view: View
+) -> None:  # fmt: skip
+    """Brings the tile of a result to the rows of an input that it is put at. Raises NotNested."""
+    whole = emitter.arrays[array.updates]
+    row = Axis("@0", math.prod(whole.shape) // array.row)
+    address = place_of(array, definition) + index_of(row) * array.row
+    axes = where.free({*definition.axes} | number.axes)
+    _move(emitter, whole, address, {row: number}, axes, where, view, store=True)
+
+
+def _move(
+    emitter: Calculation, array: Array, address: Index, numbers: Mapping[Axis, Value],
+    axes: Sequence[Axis], where: Where, view: View, *, store: bool,
+) -> None:  # fmt: skip
+    """DMAs between a tile and elements of an array, in whose address some axes are numbers."""
+    rows = _rows(array, address, numbers, where)
     apart = [(axis, 1) for axis in axes if axis not in rows.inside.axes]
     builder = emitter.reading.builder
     number = emitter.reading.index(rows.known)
-    for axis, argument in zip(value.reduced, value.arguments, strict=True):
+    for axis, argument in numbers.items():
         scaled = builder.apply("multiply", argument, builder.constant(rows.factors[axis]))
         number = builder.apply("add", number, scaled)
 
@@ -62,22 +90,17 @@ def gather(emitter: Calculation, value: Value, where: Where, into: View | None =
         counts = [spot.span(axis).width for axis in moving]
         given = [[steps.get(a, 0) for a in moving], [own.strides[a] for a in moving]]
         sizes, strides = merged(counts, given)
-        _transfer(emitter, value.array, rows.size, (own, column), spot.rows, offset, sizes, strides)
+        _transfer(emitter, array, rows.size, (own, column), spot.rows, offset, sizes, strides, store)
 
     emitter.each(where, apart, one)
-    return view
 
 
-def _rows(value: Value, shape: Sequence[int], where: Where, axes: Sequence[Axis]) -> Rows:
-    """The address of what is read in rows and elements of them."""
-    address = ZERO
-    for n, index in enumerate(value.indices):
-        address = address + index * math.prod(shape[n + 1 :])
+def _rows(array: Array, address: Index, numbers: Mapping[Axis, Value], where: Where) -> Rows:
+    """An address in rows and elements of them."""
     if not address.is_affine:
-        raise NotNested(f"the place {address} of an element of {value.array} is no sum of axes")
-    numbered = set(value.reduced).union(*(argument.axes for argument in value.arguments))
-    numbered |= set(where.part)
-    size = math.prod(shape)
+        raise NotNested(f"the place {address} of an element of {array.name} is no sum of axes")
+    numbered = {*numbers, *where.part}.union(*(argument.axes for argument in numbers.values()))
+    size = math.prod(array.shape)
     for axis in numbered & address.axes:
         size = math.gcd(size, address.coefficient(axis))
     known, inside = ZERO, Index(address.constant % size)
@@ -89,35 +112,35 @@ def _rows(value: Value, shape: Sequence[int], where: Where, axes: Sequence[Axis]
             inside = inside + term
     low, high = inside.bounds
     if low < 0 or high >= size:
-        raise NotNested(f"what is read of {value.array} beside a number reaches beyond its row")
-    if math.prod(shape) // size > EXACT:
-        raise NotNested(f"{value.array} has more rows than fp32 has whole numbers")
+        raise NotNested(f"what lies in {array.name} beside a number reaches beyond its row")
+    if math.prod(array.shape) // size > EXACT:
+        raise NotNested(f"{array.name} has more rows than fp32 has whole numbers")
     whole = known + (address.constant - address.constant % size)
-    factors = {axis: whole.coefficient(axis) // size for axis in value.reduced}
+    factors = {axis: whole.coefficient(axis) // size for axis in numbers}
     rest = tuple((axis, c // size) for axis, c in whole.terms if axis not in factors)
     return Rows(size, Index(whole.constant // size, rest), factors, inside)
 
 
 def _transfer(
-    emitter: Calculation, name: str, row: int, views: tuple[View, View], partitions: int, offset: At,
-    sizes: list[int], strides: list[list[int]],
+    emitter: Calculation, array: Array, row: int, views: tuple[View, View], partitions: int, offset: At,
+    sizes: list[int], strides: list[list[int]], store: bool,
 ) -> None:  # fmt: skip
-    """One DMA into a tile, from rows whose numbers the other has; a loop of it where there are more
+    """One DMA between a tile and rows whose numbers the other has; a loop of it where there are more
     axes than a pattern has."""
     tile, column = views
     if len(sizes) > MOST_FREE:
         with emitter.loop("i_part", sizes[0]) as at:
             moved = replace(tile, offset=tile.offset + at * strides[1][0], strides={})
             rest = [s[1:] for s in strides]
-            _transfer(emitter, name, row, (moved, column), partitions,
-                      offset + at * strides[0][0], sizes[1:], rest)  # fmt: skip
+            _transfer(emitter, array, row, (moved, column), partitions,
+                      offset + at * strides[0][0], sizes[1:], rest, store)  # fmt: skip
         return
-    array, text = emitter.arrays[name], emitter.text
-    source = text.rows(emitter.read_outside(name), array.shape, row, column.tile, column.offset,
-                       partitions, offset, sizes, strides[0])  # fmt: skip
-    target = text.inside(tile.tile, partitions, tile.offset, sizes, strides[1])
+    text = emitter.text
+    name = emitter.outside[array.name] if store else emitter.read_outside(array.name)
+    rows = text.rows(name, array.shape, row, column.tile, column.offset,
+                     partitions, offset, sizes, strides[0])  # fmt: skip
+    on_chip = text.inside(tile.tile, partitions, tile.offset, sizes, strides[1])
     moved_bytes = partitions * math.prod(sizes) * parse(array.dtype).itemsize
     ns = emitter.memory.dma_ns(moved_bytes, sizes, strides, array.dtype)
-    emitter.put(
-        "", Form(f"nisa.dma_copy(dst={target}, src={source})", "dma", ns), moved=moved_bytes
-    )
+    dst, src = (rows, on_chip) if store else (on_chip, rows)
+    emitter.put("", Form(f"nisa.dma_copy(dst={dst}, src={src})", "dma", ns), moved=moved_bytes)

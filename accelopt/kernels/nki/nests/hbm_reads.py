@@ -6,9 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from accelopt.algorithm.algorithm import Array, Definition
+from accelopt.algorithm.algorithm import Array, Definition, Map
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.kernels.nki.nests.axis_positions import At, Span
+from accelopt.kernels.nki.nests.gathering import scatter
 from accelopt.kernels.nki.nests.hbm_margins import Margins
 from accelopt.kernels.nki.nests.matmul_time import matmul_ns
 from accelopt.kernels.nki.nests.nest import NotNested, evenly
@@ -725,6 +726,9 @@ class Memory:
             )
             self.emitter.copy(where, where.free(set(definition.axes)), rounded, view)
             view = rounded
+        if isinstance(definition, Map) and (at := self.emitter.reading.meanings[name].at):
+            scatter(self.emitter, array, definition, at, where, view)
+            return
         indices = tuple(index_of(axis) for axis in definition.axes)
         indices = margins.place(indices) if margins else indices
         offset, steps = self.address(array, indices, where)

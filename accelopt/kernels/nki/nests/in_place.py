@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from accelopt.algorithm.algorithm import Algorithm, Indirect, Read, expressions_of, walk
+from accelopt.algorithm.algorithm import (
+    Algorithm,
+    Indirect,
+    Map,
+    Read,
+    arrays_read,
+    axes_of,
+    expressions_of,
+    place_of,
+    walk,
+)
 from accelopt.algorithm.index import Axis, Index, index_of
-from accelopt.kernels.nki.nests.changed_elements import place_of, places_read
-from accelopt.kernels.nki.nests.nest import Nest
+from accelopt.kernels.nki.nests.changed_elements import places_read
+from accelopt.kernels.nki.nests.nest import Nest, NotNested
 
 
 def written_over(algorithm: Algorithm, nest: Nest) -> dict[str, str]:
@@ -39,6 +49,31 @@ def written_over(algorithm: Algorithm, nest: Nest) -> dict[str, str]:
         else:
             found[array.name] = array.updates
     return found
+
+
+def check_scatters(algorithm: Algorithm, nest: Nest) -> None:
+    """Raises NotNested where a nest reads what a scatter changes later than that, or puts elements into rows in
+    another order than that of the axes: of two in one row the last stays."""
+    stages = {name: n for n, stage in enumerate(nest.stages) for name in stage.members}
+    for array in algorithm.outputs:
+        scatter = algorithm.definition(array.name)
+        if not isinstance(scatter, Map) or scatter.at is None:
+            continue
+        for reader in algorithm.definitions:
+            later = stages[reader.out] >= stages[array.name] or bool(nest.cores)
+            if later and array.updates in arrays_read(reader):
+                said = f"reads {array.updates}, of which {array.name} changes rows"
+                raise NotNested(f"{reader.out} {said}")
+        axes = {axis.name: axis.extent for axis in scatter.axes if axis in axes_of(scatter.at)}
+        stage = nest.stages[stages[array.name]]
+        rounds = [part for part in (*stage.loops, *stage.partition) if part.axis in axes]
+        lying = [part.axis for part in stage.partition if part.axis in axes]
+        single = {part.axis for part in stage.loops if part.size == 1}
+        order = [p.axis for p in rounds if p.axis not in lying or p.size < axes[p.axis]]
+        # Of each round the rows of free axes one after the other, each a DMA in the order of partitions.
+        order += [name for name in axes if name not in {*lying, *single}] + lying
+        if order != sorted(order, key=[*axes].index) or axes.keys() & {*nest.cores}:
+            raise NotNested(f"{array.name} puts elements into rows in another order")
 
 
 def _apart(read: Collection[Index | None], place: Index, along: Collection[str]) -> bool:

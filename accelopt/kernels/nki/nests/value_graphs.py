@@ -58,13 +58,15 @@ class Meaning(NamedTuple):
     value: Value | None = None
     product: Product | None = None
     scan: tuple[Value, Value, Value] | None = None
+    at: Value | None = None
 
     @property
     def roots(self) -> tuple[Value, ...]:
         """The values that it asks for."""
         if self.product:
             return self.product.left, self.product.right, self.product.scale
-        return self.scan or ((self.value,) if self.value else ())
+        own = (self.value,) if self.value else ()
+        return self.scan or (*own, *((self.at,) if self.at else ()))
 
 
 SHORT = ("uint8", "int8", "uint16", "int16")
@@ -116,7 +118,8 @@ class Reading:
             factor, term, initial = map(self.value, parts)
             return Meaning(scan=(factor, term, initial))
         if not isinstance(definition, Reduce):
-            return Meaning(self.value(definition.expression))
+            at = None if definition.at is None else self.value(definition.at)
+            return Meaning(self.value(definition.expression), at=at)
         found = product_in(definition)
         if found is None and definition.out in self.by_ones and definition.combiner == "add":
             whole = definition.expression

@@ -126,7 +126,7 @@ def _with_updates(algorithm: Algorithm, program: Program) -> Algorithm:
     changed = {tensor: names[tensor] for tensor in program.changed_arguments()}
     results = [tensor for tensor in program.results if tensor is not None]
     outputs = (
-        replace(array, updates=changed.get(tensor, ""))
+        replace(array, updates=array.updates or changed.get(tensor, ""))
         for array, tensor in zip(algorithm.outputs, results, strict=True)
     )
     return replace(algorithm, outputs=tuple(outputs))
