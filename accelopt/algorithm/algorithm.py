@@ -28,7 +28,8 @@ class Array:
     """A whole array. Elements are read by indices into `shape`, whose axes are those of the
     problem; the kernel has the same elements, row-major, in the shape `given`. A result is `partial`
     whose kernel leaves elements as its memory held them: those at places that no number says, which its
-    definition has as 0. It `updates` the input that its kernel changes in place and returns; what is
+    definition has as 0. It `updates` the input that its kernel changes in place and returns, or an output
+    before it, which is not returned itself; what is
     prepared for a kernel may be those elements alone that change, the `first` of which and `steps` along
     whose axes count elements of the input. Where its Map says `at` which number, it is a scatter: the
     elements of an axis lie that many times `row` further on."""
@@ -161,6 +162,16 @@ class Algorithm:
         """The input of that name. Raises KeyError."""
         found = {array.name: array for array in self.inputs}
         return found[name]
+
+    @property
+    def returned(self) -> tuple[Array, ...]:
+        """The outputs that the kernel returns: those that no later one updates."""
+        updated = {array.updates for array in self.outputs}
+        return tuple(array for array in self.outputs if array.name not in updated)
+
+    def updated(self, array: Array) -> Array:
+        """The array, an input or an output, that an output updates. Raises KeyError."""
+        return {found.name: found for found in (*self.inputs, *self.outputs)}[array.updates]
 
     def definition(self, name: str) -> Definition:
         """What defines the array of that name. Raises KeyError."""

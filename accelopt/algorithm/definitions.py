@@ -63,7 +63,7 @@ class UndefinedOutput(Exception):
 @dataclass(frozen=True, slots=True)
 class DefinedOutput:
     """A result: its value over its axes, and the array that the kernel returns. One that is put into rows,
-    of so many elements, of the input that it `updates` has the value `put`."""
+    of so many elements, of the input or the result before that it `updates` has the value `put`."""
 
     name: str
     axes: tuple[Axis, ...]

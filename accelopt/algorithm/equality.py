@@ -58,10 +58,10 @@ def same_function(one: Algorithm, other: Algorithm) -> bool:
 def difference(one: Algorithm, other: Algorithm) -> str:
     """What differs first in the normal forms of two Algorithms, `first | second`; empty where they are one
     function."""
-    for what in ("inputs", "outputs"):
+    for what in ("inputs", "returned"):
         sizes = [[math.prod(a.given) for a in getattr(each, what)] for each in (one, other)]
         if sizes[0] != sizes[1]:
-            return f"{what} of {sizes[0]} | {sizes[1]} elements"
+            return f"{what.replace('returned', 'outputs')} of {sizes[0]} | {sizes[1]} elements"
     try:
         forms = [normal_form(algorithm) for algorithm in (one, other)]
     except UndefinedOutput as error:
@@ -95,8 +95,9 @@ def normal_form(algorithm: Algorithm) -> Algorithm:
     inputs = [Array(f"in{n}", (math.prod(a.given),), "", (math.prod(a.given),))
               for n, a in enumerate(algorithm.inputs)]  # fmt: skip
     outputs: list[DefinedOutput] = []
-    for number, array in enumerate(algorithm.outputs):
-        array_shape = (math.prod(array.given),)
+    names = {a.name: f"in{n}" for n, a in enumerate(algorithm.inputs)} | {"": ""}
+    for array in algorithm.outputs:
+        given = (math.prod(array.given),)
         flat = Axis("o0", math.prod(array.shape))
         place = index_of(flat) if flat.extent > 1 else Index()
         value = composed.result(array, _digits(place, array.shape))
@@ -104,8 +105,13 @@ def normal_form(algorithm: Algorithm) -> Algorithm:
         value = rewritten(values, whole(values, value), functools.partial(by_fewest_cuts, values))
         axes, value = joined(values, axes, value)
         axes = tuple(axis for axis in axes if axis.extent > 1) or axes[:1]
-        updates = (composed.updated(array), array.row) if array.row else ()
-        outputs.append(DefinedOutput(f"out{number}", axes, value, "", array_shape, *updates))
+        if array not in algorithm.returned and isinstance(value, Element):
+            if value.address == index_of(flat) and given == inputs[value.number].given:
+                names[array.name] = value.array  # a copy of it
+                continue
+        names[array.name] = f"out{len(outputs)}"
+        updates = (names[array.updates], array.row) if array.row else ()
+        outputs.append(DefinedOutput(f"out{len(outputs)}", axes, value, "", given, *updates))
     return algorithm_of(values, "", inputs, outputs)
 
 
@@ -143,10 +149,6 @@ class _Composed:
         at = self.values.substitute(self.value(definition.at), axes)
         place = place_of(array, definition).substitute(axes)
         return put(self.values, value, at, place, array.row)
-
-    def updated(self, array: Array) -> str:
-        """The name of the input that a result is put into."""
-        return f"in{self.inputs[array.updates][0]}"
 
     def _defined(self, definition: Definition) -> Value:
         """What a definition gives, over its axes."""

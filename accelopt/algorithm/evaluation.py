@@ -56,7 +56,7 @@ def evaluate(
     with np.errstate(all="ignore"):
         for definition in algorithm.definitions:
             known[definition.out] = _defined(definition, known, np.dtype(dtype))
-        return [_result(algorithm, array, known, np.dtype(dtype)) for array in algorithm.outputs]
+        return [_result(algorithm, array, known, np.dtype(dtype)) for array in algorithm.returned]
 
 
 def _result(
@@ -65,7 +65,9 @@ def _result(
     """A result in the shape that the kernel gives it."""
     if not array.steps:
         return known[array.name].reshape(array.given)
-    definition, whole = algorithm.definition(array.name), known[array.updates].copy()
+    definition, whole = algorithm.definition(array.name), np.zeros(array.given, dtype)
+    if array.updates:
+        whole = known[array.updates].copy()
     places = _Grid(definition.axes, known, dtype).values(Position(place_of(array, definition)))
     if isinstance(definition, Map) and definition.at is not None:
         at = _Grid(definition.axes, known, dtype).values(definition.at)

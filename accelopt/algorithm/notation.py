@@ -32,7 +32,7 @@ def algorithm_text(algorithm: Algorithm) -> str:
     """Inputs, definitions and outputs, a line each."""
     lines = [f"{algorithm.name}({', '.join(map(array_text, algorithm.inputs))})"]
     lines += [f"    {definition_text(d)}" for d in algorithm.definitions]
-    lines.append(f"    -> {', '.join(map(array_text, algorithm.outputs))}")
+    lines.append(f"    -> {', '.join(map(array_text, algorithm.returned))}")
     return "\n".join(lines)
 
 

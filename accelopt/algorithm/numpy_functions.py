@@ -298,6 +298,10 @@ def _ufunc(trace: Trace, ufunc: np.ufunc, method: str, given: Sequence[Any], mor
     elif method == "outer":
         left, right = map(trace.traced, given)
         made = elementwise(trace, name, [left[(..., *(None,) * right.ndim)], right])
+    elif method == "at" and name in ("add", "subtract"):
+        value = trace.traced(given[2])
+        given[0].add_at(given[1], value if name == "add" else np.negative(value))
+        return None
     elif method != "__call__" or more.pop("where", True) is not True:
         trace.refuse(f"np.{name}.{method} with these arguments has no definition as an Algorithm")
     elif name in ("matmul", "vecdot"):

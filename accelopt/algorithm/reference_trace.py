@@ -40,6 +40,7 @@ from accelopt.algorithm.traced_array import (
     row_major,
 )
 from accelopt.algorithm.value_nodes import (
+    UNDEFINED,
     Application,
     Element,
     Product,
@@ -92,7 +93,7 @@ def trace_reference(path: str | Path, source: str, inputs: Sequence[Any]) -> Tra
             algorithm = _algorithm(trace, loops, kernel, outputs, Path(path).stem)
         except RecursionError:
             raise NotTraced("too many operations build on each other", path) from None
-    return TracedReference(algorithm, kernel.names, tuple(a.name for a in algorithm.outputs))
+    return TracedReference(algorithm, kernel.names, tuple(a.name for a in algorithm.returned))
 
 
 def _blamed(trace: Trace, function: Callable[..., Any], given: Sequence[Any]) -> Any:
@@ -264,6 +265,7 @@ def _kernel_inputs(
             trace.refuse("transform_to_nki_inputs does more than reshape and permute its inputs")
         element = Element(kernel_names[number], number, value.dtype.name, address)
         given.append(trace.array(value.shape, value.dtype, values.same(element)))
+        given[-1].storage.input = element.array
     return _Kernel(tuple(arrays), tuple(kernel_names), given)
 
 
@@ -585,19 +587,30 @@ def _algorithm(
             label += "_"
         taken.add(label)
         dtype = TARGET_FORMATS.get(array.dtype.name, array.dtype.name)
-        scatter = array.storage.scatter if array.is_whole else None
-        axes = axes_of_shape(scatter.shape if scatter else array.shape)
-        own = tuple(Axis(f"o{n}", axis.extent) for n, axis in enumerate(axes))
-        value = values.substitute(
-            scatter.put if scatter else array.value,
-            {a: index_of(b) for a, b in zip(axes, own, strict=True)},
-        )
-        value = whole(values, loops.resolved(value))
-        joint, value = joined(values, own, value)
-        value = whole(values, value)
-        joint = tuple(axis for axis in joint if axis.extent > 1) or joint[:1]
-        updates = (scatter.updates, scatter.row) if scatter else ()
-        defined.append(DefinedOutput(label, joint, value, dtype, array.shape, *updates))
+
+        def made(
+            label: str, shape: Sequence[int], value: Value, updates: str = "", row: int = 0,
+            dtype: str = dtype, given: tuple[int, ...] = array.shape,
+        ) -> DefinedOutput:  # fmt: skip
+            axes = axes_of_shape(shape)
+            own = tuple(Axis(f"o{n}", axis.extent) for n, axis in enumerate(axes))
+            value = values.substitute(
+                value, {a: index_of(b) for a, b in zip(axes, own, strict=True)}
+            )
+            value = whole(values, loops.resolved(value))
+            joint, value = joined(values, own, value)
+            joint = tuple(axis for axis in joint if axis.extent > 1) or joint[:1]
+            return DefinedOutput(label, joint, whole(values, value), dtype, given, updates, row)
+
+        storage, updates = array.storage, array.storage.untouched
+        if storage.scatter is None or not array.is_whole:
+            defined.append(made(label, array.shape, array.value))
+            continue
+        if not updates and storage.value is not UNDEFINED:
+            updates = f"{label}_before"
+            defined.append(made(updates, storage.shape, storage.value))
+        scatter = storage.scatter
+        defined.append(made(label, scatter.shape, scatter.put, updates, scatter.row))
     stages = [
         DefinedOutput(
             stage.name, tuple(a for a in axes_of_shape(stage.shape) if a.extent > 1),

@@ -22,9 +22,10 @@ from accelopt.algorithm.algorithm import Constant, Position
 from accelopt.algorithm.definitions import put
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.normal_forms import apply
+from accelopt.algorithm.reductions import fold
 from accelopt.algorithm.rerolling import progression
 from accelopt.algorithm.value_nodes import UNDEFINED, Application, Element, Product, Sum, Value
-from accelopt.algorithm.values import Values
+from accelopt.algorithm.values import Values, fresh_axis
 
 LARGEST_TABLE = 64
 """Elements of an array of numbers that follow no formula, and are chosen by their place."""
@@ -56,24 +57,32 @@ class Piece:
 
 class Scatter(NamedTuple):
     """What was assigned where numbers of an input choose: `put` over the axes of its shape, into rows of so
-    many elements of the input that an array was until then; `select` makes a value of it."""
+    many elements; `select` makes a value of it and of what was there."""
 
     put: Value
     shape: tuple[int, ...]
-    updates: str
     row: int
     select: Callable[[], None]
 
 
 @dataclass
 class Storage:
-    """Elements in memory. A `scatter` is what was assigned last, as long as nobody reads that."""
+    """Elements in memory, of an `input` with that name. A `scatter` is what was assigned last, as long as
+    nobody reads that."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
     value: Value
     pieces: list[Piece] = field(default_factory=list)
     scatter: Scatter | None = None
+    input: str = ""
+
+    @property
+    def untouched(self) -> str:
+        """The name of the input of which it has the elements, in their order; empty where it is none."""
+        whole = row_major(identity(self.shape), self.shape)
+        own = isinstance(self.value, Element) and self.value.address == whole
+        return self.input if own and not self.pieces else ""
 
     def settle(self) -> None:
         """Makes the elements those after the scatter."""
@@ -638,36 +647,64 @@ class TracedArray(NDArrayOperatorsMixin):
             return rest.view_as(result, {own[n]: i for n, i in places.items()})
         return cast(TracedArray, HANDLERS["gather"](rest, result, places, chosen))
 
-    def _put(self, keys: list[Any], given: Any) -> None:
-        """Assigns to one element of each row, which numbers of an input choose."""
+    def _select(self, selected: tuple[TracedArray, TracedArray] | None) -> None:
+        """Assigns what `_selected` made."""
+        if selected is None:
+            self.trace.refuse("elements to which numbers of an input choose what is assigned (a scatter) have no "
+                              "definition as an Algorithm where they are read or changed again")  # fmt: skip
+        self.trace.write(*selected)
+
+    def _selected(
+        self, keys: list[Any], given: TracedArray
+    ) -> tuple[TracedArray, TracedArray] | None:
+        """A view and what it holds once one element of each of its rows, which numbers of an input choose, is
+        assigned to; None where that is no such assignment."""
         trace, values = self.trace, self.trace.values
         rest, result, places, chosen = self._addressed(keys)
-        own, axes = axes_of_shape(rest.shape), axes_of_shape(result)
-        at = {index: own[n] for n, index in places.items() if rest.shape[n] > 1}
-        back = {axis: index_of(at[i]) for axis in axes if (i := index_of(axis)) in at
-                and at[i].extent == axis.extent}  # fmt: skip
-        if len(chosen) != 1 or len(back) < max(len(at), sum(axis.extent > 1 for axis in axes)):
-            trace.refuse("assigning to elements that numbers of an input choose (a scatter) has no "
-                         "definition as an Algorithm but in a whole input, which nothing reads or changes "
-                         "afterwards")  # fmt: skip
+        own, back = axes_of_shape(rest.shape), _places_back(rest.shape, result, places)
+        if len(chosen) != 1 or back is None or len(back) < sum(n > 1 for n in result):
+            return None
         ((n, number),) = chosen
         made, taken = (
             values.substitute(value, back)
-            for value in (trace.traced(given).broadcast(result).value, self._taken(keys).value)
+            for value in (given.broadcast(result).value, self._taken(keys).value)
         )
         same = Application(
             "equal", (values.substitute(number, back), values.position(index_of(own[n])))
         )
         new = [values.same(same), values.replace(made, taken, rest.value), rest.value]
-        trace.write(rest, trace.array(rest.shape, rest.dtype, apply(values, "select", new)))
+        return rest, trace.array(rest.shape, rest.dtype, apply(values, "select", new))
+
+    def add_at(self, key: Any, given: TracedArray) -> None:
+        """np.add.at."""
+        trace, values = self.trace, self.trace.values
+        keys, advanced = self._keys(key)
+        if not advanced:
+            trace.write(self[key], cast(TracedArray, self[key] + given))
+            return
+        rest, result, places, chosen = self._addressed(keys)
+        own, back = axes_of_shape(rest.shape), _places_back(rest.shape, result, places)
+        if back is None:
+            trace.refuse("np.add.at with these indices has no definition as an Algorithm")
+        value = given.broadcast(result).value
+        taken = {*own, *axes_of_shape(result), *values.axes(value)}
+        summed = list[Axis]()
+        for axis in axes_of_shape(result):
+            if axis.extent > 1 and axis not in back:
+                summed.append(fresh_axis(axis.extent, {*taken, *summed}))
+                back[axis] = index_of(summed[-1])
+        alike = (Application("equal", (number, values.position(index_of(a))))
+                 for n, number in chosen for a in [Axis(f"own{n}", own[n].extent)])  # fmt: skip
+        body = values.product([(value, 1.0), *((values.same(a), 1.0) for a in alike)])
+        back |= {Axis(f"own{n}", own[n].extent): index_of(own[n]) for n, _ in chosen}
+        total = fold(values, "add", summed, values.substitute(body, back))
+        total = values.sum([(rest.value, 1.0), (total, 1.0)])
+        trace.write(rest, trace.array(rest.shape, rest.dtype, total))
 
     def _scatter(self, keys: list[Any], given: TracedArray) -> Scatter | None:
-        """What is assigned to rows of an input, which numbers of an input choose; None where it is none."""
+        """What is assigned to rows that numbers of an input choose; None where they are no rows, and in a loop."""
         values, storage = self.trace.values, self.storage
         rest, result, places, chosen = self._addressed(keys)
-        base, whole = storage.value, row_major(identity(storage.shape), storage.shape)
-        if storage.pieces or not isinstance(base, Element) or base.address != whole:
-            return None
         own = axes_of_shape(rest.shape)
         place = row_major(rest.indices, storage.shape)
         steps = {n: place.coefficient(own[n]) for n, _ in chosen}
@@ -678,9 +715,9 @@ class TracedArray(NDArrayOperatorsMixin):
         at = values.sum([(number, steps[n] / row) for n, number in chosen])
         value = converted(self.trace, given.broadcast(result).value, given.dtype, storage.dtype)
         made = put(values, value, at, place.substitute(moved), row)
-        if values.axes(made) - {*axes_of_shape(result)}:  # in a loop
+        if values.axes(made) - {*axes_of_shape(result)}:
             return None
-        return Scatter(made, result, base.array, row, lambda: self._put(keys, given))
+        return Scatter(made, result, row, lambda: None)
 
     def _addressed(
         self, keys: list[Any]
@@ -744,10 +781,12 @@ class TracedArray(NDArrayOperatorsMixin):
         if advanced and self._addressed(keys)[-1]:
             keys = [key.copy() if isinstance(key, TracedArray) else key for key in keys]
             given = trace.traced(given).copy()
-            self.storage.settle()
-            self.storage.scatter = self._scatter(keys, given)
-            if self.storage.scatter is None:
-                self._put(keys, given)
+            trace.flush(self.storage)
+            selected, scatter = self._selected(keys, given), self._scatter(keys, given)
+            if scatter and (self.storage.untouched or not selected):
+                self.storage.scatter = scatter._replace(select=lambda: self._select(selected))
+            else:
+                self._select(selected)
         else:
             trace.write(self[key], trace.traced(given))
 
@@ -755,6 +794,18 @@ class TracedArray(NDArrayOperatorsMixin):
 HANDLERS: dict[str, Callable[..., Any]] = {}
 METHODS: dict[str, Callable[..., Any]] = {}
 """Filled by `numpy_functions`: what NumPy's functions and methods are of traced arrays."""
+
+
+def _places_back(
+    shape: Sequence[int], result: Sequence[int], places: Mapping[int, Index]
+) -> dict[Axis, Index] | None:
+    """Where along the dimensions of an array lie axes of what is assigned to it, `places` having those of each
+    dimension; None where they are no plain axes."""
+    own = axes_of_shape(shape)
+    at = {index: own[n] for n, index in places.items() if shape[n] > 1}
+    back = {axis: index_of(at[i]) for axis in axes_of_shape(result) if (i := index_of(axis)) in at
+            and at[i].extent == axis.extent}  # fmt: skip
+    return back if len(back) == len(at) else None
 
 
 def index_value(value: Value) -> Index | None:

@@ -67,6 +67,7 @@ FORWARDS = {
     "extrema": "y = np.floor(x * 2)\nreturn y.argmax(1), np.argmin(y, axis=0), np.argmax(y), y.argmin(1, keepdims=True)",
     "looked_up": "n = t.repeat(9)\nreturn w[n], 2 * np.take(w, n[:, None] // 2, axis=0), w[t[::-1, None], t[None]], np.exp(w)[n]",
     "put_at": "y = np.exp(x)\ni = np.arange(6)\ny[i, t] -= 1\ny[i, 7 - t] = x[:, 0] * y[i, t]\nreturn y / max((t > 2).sum(), 1)",
+    "put_in_rows": "y, v = np.zeros((9, 8)), np.ones((2, 9, 8))\ny[t] = x\nv[t % 2, t] = 2 * x\nnp.add.at(w, t, x)\nu = x.copy()\nu[t // 2, t] = w[0, :6]\nreturn y, v, w, u",
     "bits": "n = (x > 0) * 5 + (x > 1)\nreturn n & 3, n | 8, n >> 1, (n << 1) ^ 5, -n >> 1, 6 & n",
     "bands": "a = np.eye(6, 8, 1, dtype=bool)\nreturn np.where(a, x, -x), np.where(np.abs(np.arange(300)[:, None] - np.arange(300)) < 2, x[0, 0], 1 - np.eye(300)), x * ((np.arange(8) < 2) | (np.arange(8) > 5))",
     "several": "p, q, r = np.array_split(x, 3, axis=1)\nreturn p.sum(1), q, r, np.average(x, axis=1, weights=np.arange(8) + 1), np.ptp(x, axis=0), np.count_nonzero(x > 0, axis=1), np.select([x > 1, x < -1], [1.0, -1.0], x)",

@@ -226,7 +226,7 @@ def documented(source: str, reference: Path, lifted: Lifted) -> str:
     for size, name, place in re.findall(r"(\w+) = (\w+)\.shape\[(\d+)\]\n", source):
         any_number = f"any multiple of {least[size]}" if size in least else "any number"
         lines.append(f"Dimension {place} of {name} may be {any_number}.")
-    for array in algorithm.outputs:
+    for array in algorithm.returned:
         lines.append(f"Returns {array.name}: {shape_text(array.given)} {array.dtype}")
     text = "\n    ".join(lines).replace('"""', "'''").replace("\\", "\\\\")
     text = re.sub(r"\n    \n", "\n\n", text)

@@ -96,8 +96,8 @@ def _lifted(
             name = _free_name(tensor, names)
             for line in _writers(program.body, tensor):
                 lines[name] = line
-            made = _scattered(reaching, program, tensor, shape, name, roll)
-            outputs.append(made or _defined(reaching, program, tensor, shape, name, roll))
+            made = _scattered(reaching, program, tensor, shape, name, roll, names)
+            outputs += made or [_defined(reaching, program, tensor, shape, name, roll)]
     if not outputs:
         raise NotLifted("the kernel returns nothing", program.source)
     arrays: dict[KeptArray, DefinedOutput] = {}
@@ -116,14 +116,14 @@ def _lifted(
 
 def _defined(
     reaching: Reaching, program: Program, tensor: Tensor, shape: tuple[int, ...],
-    which: str | KeptArray, roll: bool,
+    which: str | KeptArray, roll: bool, before: int | None = None,
 ) -> DefinedOutput:  # fmt: skip
-    """What a tensor holds at the end, by a name, or where it is kept."""
+    """What a tensor holds at the end, or `before` a node of the Program's body, by a name, or where it is kept."""
     axes = _output_axes(program, tensor, shape)
     if isinstance(which, KeptArray):
         name, value = reaching.arrays[which], reaching.left_by(which, row_major(axes))
     else:
-        name, value = which, reaching.at_end(tensor, row_major(axes))
+        name, value = which, reaching.at_end(tensor, row_major(axes), before)
     axes, value = _composed(reaching, axes, value, tensor, roll)
     return DefinedOutput(name, axes, value, name_of(tensor.dtype), shape)
 
@@ -142,15 +142,23 @@ def _composed(
 
 
 def _scattered(
-    reaching: Reaching, program: Program, tensor: Tensor, shape: tuple[int, ...], name: str, roll: bool
-) -> DefinedOutput | None:  # fmt: skip
-    """What a kernel puts into rows of an argument that it returns; None where it puts nothing."""
+    reaching: Reaching, program: Program, tensor: Tensor, shape: tuple[int, ...], name: str, roll: bool,
+    names: set[str],
+) -> list[DefinedOutput]:  # fmt: skip
+    """What a kernel puts into rows of what it returns, with what that is before; nothing where it puts nothing."""
     found = reaching.put_at(tensor)
     if found is None:
-        return None
-    axes, value = _composed(reaching, *found[:2], tensor, roll)
-    updates = _inputs(program)[program.arguments.index(tensor)].name
-    return DefinedOutput(name, axes, value, name_of(tensor.dtype), shape, updates, found[2])
+        return []
+    axes, value = _composed(reaching, found.axes, found.value, tensor, roll)
+    before, updates = list[DefinedOutput](), ""
+    if found.whole:
+        updates = f"{name}_before"
+        names.add(updates)
+        before = [_defined(reaching, program, tensor, shape, updates, roll, found.whole)]
+    elif tensor in program.arguments:
+        updates = _inputs(program)[program.arguments.index(tensor)].name
+    dtype = name_of(tensor.dtype)
+    return [*before, DefinedOutput(name, axes, value, dtype, shape, updates, found.row)]
 
 
 def _handed_on(program: Program, *, looked_up: bool = False) -> frozenset[Tensor]:

@@ -49,7 +49,7 @@ def walks(program: Program, algorithm: Algorithm) -> dict[LoopVariable, Walk]:
 def _arrays(program: Program, algorithm: Algorithm) -> dict[Tensor, Array]:
     given = dict(zip(program.arguments, algorithm.inputs, strict=True))
     results = [tensor for tensor in program.results if tensor is not None]
-    return {**given, **dict(zip(results, algorithm.outputs, strict=False))}
+    return {**given, **dict(zip(results, algorithm.returned, strict=False))}
 
 
 def _axes_of_dimensions(algorithm: Algorithm) -> Mapping[tuple[str, int], Axis]:

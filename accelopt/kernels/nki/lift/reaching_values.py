@@ -38,6 +38,8 @@ from accelopt.sim.program import Instruction, Loop, Program, ProgramNode, Tensor
 MOST_NESTED = 60
 """Times that a search may come back to one loop before it is a recurrence without end."""
 
+ANYWHERE = "what it writes at indices that are only known at run time is read or written again"
+
 Found = tuple[list[Index], Value]
 """A value and the conditions under which it is there."""
 
@@ -47,6 +49,16 @@ class KeptArray(NamedTuple):
 
     tensor: Tensor
     writer: int
+
+
+class PutRows(NamedTuple):
+    """A value `put` over some axes into rows of so many elements, and the node of the Program's body before
+    which others write into the same tensor; 0 where nobody does."""
+
+    axes: tuple[Axis, ...]
+    value: Value
+    row: int
+    whole: int
 
 
 @dataclass(slots=True)
@@ -117,9 +129,10 @@ class Reaching:
 
     # Questions.
 
-    def at_end(self, tensor: Tensor, address: Index) -> Value:
-        """What an element holds when the kernel ends."""
-        return self._scan(tensor, address, (), (), len(self._program.body))
+    def at_end(self, tensor: Tensor, address: Index, before: int | None = None) -> Value:
+        """What an element holds when the kernel ends, or before a node of its body."""
+        body = len(self._program.body)
+        return self._scan(tensor, address, (), (), body if before is None else before)
 
     def left_by(self, array: KeptArray, address: Index) -> Value:
         """What an element of a kept tensor is."""
@@ -127,19 +140,17 @@ class Reaching:
         before = writers[: writers.index(array.writer) + 1]
         return self._searched(array.tensor, address, (), (), before)
 
-    def put_at(self, tensor: Tensor) -> tuple[tuple[Axis, ...], Value, int] | None:
-        """What an instruction puts into rows of a tensor, over its axes, and how many elements the rows
-        have; None where nothing is written at numbers that are known at run time. Raises NotLifted."""
+    def put_at(self, tensor: Tensor) -> PutRows | None:
+        """What an instruction puts into rows of a tensor; None where nothing is written at numbers that
+        are known at run time. Raises NotLifted."""
         writes = self._inside.get(((), tensor), [])
         found = next((w for w in writes if w.access.indirect), None)
         if found is None:
             return None
         node, access, source = found.instruction, found.access, found.instruction.source
-        if len(writes) > 1:
-            said = "it writes at run-time indices into what other instructions write, too"
+        if any(w is not found and w.path[0] >= found.path[0] for w in writes):
+            said = "it writes at run-time indices into what others write in the same loop or later"
             raise NotLifted(said, source)
-        if tensor not in self._numbers:
-            raise NotLifted("it writes at run-time indices into what is no argument", source)
         if access.dtype != access.tensor.dtype or len(access.indirect) > 1:
             raise NotLifted("it writes at several run-time indices, or bits", source)
         extents = [*(loop.variable.trips for loop in found.loops), *access.shape]
@@ -154,7 +165,8 @@ class Reaching:
         address = address_of(access, variables, coordinates)
         value = self._value(node, found.name, coordinates, place)
         row = access.indirect[0].stride
-        return axes, put(self.values, value, number, address, row), row
+        whole = found.path[0] if len(writes) > 1 else 0
+        return PutRows(axes, put(self.values, value, number, address, row), row, whole)
 
     def read(self, access: Access, coordinates: Sequence[Index], place: Moment) -> Value:
         """An element of a tile, as the instruction at a place finds it. Raises NotLifted."""
@@ -257,6 +269,8 @@ class Reaching:
         for name, access in node.outputs.items():
             if access.tensor is not tensor:
                 continue
+            if access.indirect:
+                raise NotLifted(ANYWHERE, node.source)
             if not access.block:
                 first, last = access.reach
                 if high < first or low > last:
@@ -269,8 +283,6 @@ class Reaching:
     def _written_to(
         self, access: Access, address: Index, node: Instruction, name: str, place: Moment
     ) -> Found | None:
-        if access.indirect:
-            raise NotLifted("it writes at indices that are only known at run time", node.source)
         if access.dtype != access.tensor.dtype:
             raise NotLifted("it writes a tensor's bits as another format", node.source)
         variables = self.variables(place)
@@ -378,6 +390,8 @@ class Reaching:
         found: list[AxisSolution] = []
         for write in self._inside.get((place.path, tensor), ()):
             access = write.access
+            if access.indirect:
+                raise NotLifted(ANYWHERE, write.instruction.source)
             if not access.block:
                 first, last = access.reach
                 if high < first or low > last:

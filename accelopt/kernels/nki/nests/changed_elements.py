@@ -30,7 +30,7 @@ def with_changes_alone(algorithm: Algorithm, needed: Collection[Definition]) -> 
         definition = algorithm.definition(array.name)
         if not array.updates or array.steps or not isinstance(definition, Map):
             continue
-        place, shape = place_of(array, definition), algorithm.input(array.updates).shape
+        place, shape = place_of(array, definition), algorithm.updated(array).shape
         changed = [
             [left.get(axis, axis.bounds) for axis in definition.axes]
             for branch, left in branches_of(definition.expression, {})

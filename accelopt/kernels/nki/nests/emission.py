@@ -107,11 +107,15 @@ class Emitter(Calculation):
         self.definitions = {d.out: d for d in algorithm.definitions}
         self.arrays = {a.name: a for a in (*algorithm.inputs, *algorithm.outputs)}
         self.outside = {a.name: a.name for a in self.arrays.values()}
-        self.in_place = {a.name: a.updates for a in algorithm.outputs if a.steps} | {**in_place}
+        self.in_place = {a.name: a.updates for a in algorithm.outputs if a.steps and a.updates} | {
+            **in_place
+        }
         """The inputs that results are written over."""
         self.changed = set()
-        for array in (*algorithm.outputs, *map(algorithm.input, self.in_place.values())):
-            if array.given != (array.shape or (1,)) and array.name not in self.in_place:
+        updated = [algorithm.updated(a) for a in algorithm.outputs if a.name in self.in_place]
+        for array in dict.fromkeys((*algorithm.outputs, *updated)):
+            plain = array.given == (array.shape or (1,)) or array.steps
+            if not plain and array.name not in self.in_place:
                 self.outside[array.name] = self.names.new(f"{array.name}_view")
         self.outside |= {out: self.outside[name] for out, name in self.in_place.items()}
         self.deciding = deciding(algorithm.definitions)

@@ -58,7 +58,7 @@ def scatter(
     emitter: Calculation, array: Array, definition: Map, number: Value, where: Where, view: View
 ) -> None:  # fmt: skip
     """Brings the tile of a result to the rows of an input that it is put at. Raises NotNested."""
-    whole = emitter.arrays[array.updates]
+    whole = emitter.arrays.get(array.updates) or replace(array, shape=array.given)
     row = Axis("@0", math.prod(whole.shape) // array.row)
     address = place_of(array, definition) + index_of(row) * array.row
     axes = where.free({*definition.axes} | number.axes)
@@ -90,7 +90,9 @@ def _move(
         counts = [spot.span(axis).width for axis in moving]
         given = [[steps.get(a, 0) for a in moving], [own.strides[a] for a in moving]]
         sizes, strides = merged(counts, given)
-        _transfer(emitter, array, rows.size, (own, column), spot.rows, offset, sizes, strides, store)
+        _transfer(
+            emitter, array, rows.size, (own, column), spot.rows, offset, sizes, strides, store
+        )
 
     emitter.each(where, apart, one)
 

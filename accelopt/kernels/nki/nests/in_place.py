@@ -32,7 +32,7 @@ def written_over(algorithm: Algorithm, nest: Nest) -> dict[str, str]:
         definition = algorithm.definition(array.name)
         if not array.updates or array.name in looked_up:
             continue
-        place, shape = place_of(array, definition), algorithm.input(array.updates).shape
+        place, shape = place_of(array, definition), algorithm.updated(array).shape
         stage = nest.stages[stages[array.name]]
         rounds = {part.axis for part in (*stage.loops, *stage.partition)}
         for reader in () if array.steps else algorithm.definitions:
@@ -59,11 +59,6 @@ def check_scatters(algorithm: Algorithm, nest: Nest) -> None:
         scatter = algorithm.definition(array.name)
         if not isinstance(scatter, Map) or scatter.at is None:
             continue
-        for reader in algorithm.definitions:
-            later = stages[reader.out] >= stages[array.name] or bool(nest.cores)
-            if later and array.updates in arrays_read(reader):
-                said = f"reads {array.updates}, of which {array.name} changes rows"
-                raise NotNested(f"{reader.out} {said}")
         axes = {axis.name: axis.extent for axis in scatter.axes if axis in axes_of(scatter.at)}
         stage = nest.stages[stages[array.name]]
         rounds = [part for part in (*stage.loops, *stage.partition) if part.axis in axes]
@@ -74,6 +69,15 @@ def check_scatters(algorithm: Algorithm, nest: Nest) -> None:
         order += [name for name in axes if name not in {*lying, *single}] + lying
         if order != sorted(order, key=[*axes].index) or axes.keys() & {*nest.cores}:
             raise NotNested(f"{array.name} puts elements into rows in another order")
+        for reader in algorithm.definitions:
+            later = stages[reader.out] >= stages[array.name] or bool(nest.cores)
+            if reader is scatter:  # of one round all is read before anything is put
+                later = order != lying
+            elif reader.out == array.updates and later:
+                raise NotNested(f"{reader.out} is not whole before {array.name} changes rows of it")
+            if later and array.updates in arrays_read(reader):
+                said = f"reads {array.updates}, of which {array.name} changes rows"
+                raise NotNested(f"{reader.out} {said}")
 
 
 def _apart(read: Collection[Index | None], place: Index, along: Collection[str]) -> bool:

@@ -114,17 +114,19 @@ def _lowered(
             if not {*refusal.args} & {*in_place.values()}:
                 raise NotNested(f"{refusal} is read after it was changed in place") from None
             in_place = {out: name for out, name in in_place.items() if name not in refusal.args}
-    named = [emitter.in_place.get(array.name, array.name) for array in ready.outputs]
-    typed = dialect == "neuronxcc" and emitter.in_place
+    returned = ready.returned
+    named = [emitter.in_place.get(array.name, array.name) for array in returned]
+    over = {*emitter.in_place.values()} & {array.name for array in ready.inputs}
+    typed = dialect == "neuronxcc" and over
     if typed:
-        signature = _mutable(signature, {*emitter.in_place.values()})
+        signature = _mutable(signature, over)
     lines = [
         HEADERS[dialect] + ("\nimport neuronxcc.nki.typing as nt" if typed else ""),
         "",
         "",
         "@nki.jit",
         f"def {interface.name}({signature}):",
-        f'    """{title(ready.inputs, [*map(_named, ready.outputs, named)])}"""',
+        f'    """{title(ready.inputs, [*map(_named, returned, named)])}"""',
     ]
     body = [f"    {text}" for text in interface.asserts]
     for array in ready.inputs:

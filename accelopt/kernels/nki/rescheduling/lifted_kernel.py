@@ -125,10 +125,11 @@ def _with_updates(algorithm: Algorithm, program: Program) -> Algorithm:
     names = dict(zip(program.arguments, (array.name for array in algorithm.inputs), strict=True))
     changed = {tensor: names[tensor] for tensor in program.changed_arguments()}
     results = [tensor for tensor in program.results if tensor is not None]
-    outputs = (
-        replace(array, updates=array.updates or changed.get(tensor, ""))
-        for array, tensor in zip(algorithm.outputs, results, strict=True)
-    )
+    own = {
+        array.name: changed.get(tensor, "")
+        for array, tensor in zip(algorithm.returned, results, strict=True)
+    }
+    outputs = (replace(a, updates=a.updates or own.get(a.name, "")) for a in algorithm.outputs)
     return replace(algorithm, outputs=tuple(outputs))
 
 

@@ -1,4 +1,4 @@
-"""Kernels that gather rows: lifted, their Algorithm means what the reference computes; each nest of it is
+"""Kernels that gather rows or put rows somewhere: lifted, their Algorithm means what the reference computes; each nest of it is
 written, in the kernel's dialect, and computes that too.
 
 Evidence: the references are NumPy's indexing; the simulated core's gathers follow the SDK's descriptions of
@@ -26,7 +26,7 @@ from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.starts import starting_nests
 
-NEURONXCC = neuronxcc_kernel("")
+NEURONXCC = neuronxcc_kernel("").replace("\n\n", "\nimport neuronxcc.nki.typing as nt\n\n", 1)
 NKI = nki_kernel("")
 POSITIONS = """def kernel(ids, words, places):
     n, d = ids.shape[0], words.shape[1]
@@ -182,6 +182,61 @@ LABELS_NKI = """def kernel(logits, labels):
 """
 
 
+APPENDED = """def kernel(cache: nt.mutable_tensor, k, lengths):
+    b, s, h, d = cache.shape
+    rows = cache.reshape((b * s, h * d))
+    i_p, i_f = nl.arange(b)[:, None], nl.arange(h * d)[None, :]
+    at = nl.add(nl.load(lengths), nisa.iota(i_p * s, dtype=nl.int32), dtype=nl.int32)
+    nl.store(rows[at[i_p, 0], i_f], nl.multiply(nl.load(k), 0.5))
+    return cache
+"""
+APPENDED_NKI = """def kernel(cache, k, lengths):
+    b, s, h, d = cache.shape
+    at = nl.ndarray((b, 1), dtype=nl.int32, buffer=nl.sbuf)
+    first = nl.ndarray((b, 1), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=at, src=lengths)
+    nisa.iota(dst=first, pattern=[[0, 1]], offset=0, channel_multiplier=s)
+    nisa.tensor_tensor(dst=at, data1=at, data2=first, op=nl.add)
+    rows = cache.reshape((b * s, h * d))
+    for n in range(h):
+        x = nl.ndarray((b, d), dtype=k.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=x, src=k[:, n * d:(n + 1) * d])
+        nisa.tensor_scalar(dst=x, data=x, op0=nl.multiply, operand0=0.5)
+        nisa.dma_copy(dst=rows.ap([[h * d, b], [1, d]], offset=n * d, vector_offset=at, indirect_dim=0), src=x)
+    return cache
+"""
+DISPATCHED = """def kernel(x, gate, order):
+    n, d = x.shape
+    out = nl.ndarray((2 * n, d), dtype=x.dtype, buffer=nl.shared_hbm)
+    for t in nl.affine_range(2 * n // 128):
+        nl.store(out[t * 128:(t + 1) * 128, :], nl.zeros((128, d), dtype=x.dtype))
+    i_p, i_f = nl.arange(128)[:, None], nl.arange(d)[None, :]
+    for t in nl.sequential_range(n // 128):
+        at = nl.load(order[t * 128:(t + 1) * 128, :])
+        row = nl.load(x[t * 128:(t + 1) * 128, :]) * nl.load(gate[t * 128:(t + 1) * 128, :])
+        nl.store(out[at[i_p, 0], i_f], row)
+    return out
+"""
+DISPATCHED_NKI = """def kernel(x, gate, order):
+    n, d = x.shape
+    out = nl.ndarray((2 * n, d), dtype=x.dtype, buffer=nl.shared_hbm)
+    none = nl.ndarray((128, d), dtype=x.dtype, buffer=nl.sbuf)
+    nisa.memset(dst=none, value=0.0)
+    for t in range(2 * n // 128):
+        nisa.dma_copy(dst=out[t * 128:(t + 1) * 128, :], src=none)
+    for t in range(n // 128):
+        at = nl.ndarray((128, 1), dtype=nl.int32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=at, src=order[t * 128:(t + 1) * 128, :])
+        g = nl.ndarray((128, 1), dtype=gate.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=g, src=gate[t * 128:(t + 1) * 128, :])
+        row = nl.ndarray((128, d), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=row, src=x[t * 128:(t + 1) * 128, :])
+        nisa.tensor_scalar(dst=row, data=row, op0=nl.multiply, operand0=g)
+        nisa.dma_copy(dst=out.ap([[d, 128], [1, d]], offset=0, vector_offset=at, indirect_dim=0), src=row)
+    return out
+"""
+
+
 class Problem(NamedTuple):
     """A kernel in both dialects, what it is called with (an upper bound in the place of data for integers),
     and what it computes."""
@@ -200,6 +255,12 @@ def nll(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return total + largest - np.take_along_axis(logits, labels.astype(np.int64), 1)
 
 
+def put(rows: np.ndarray, at: np.ndarray, values: np.ndarray) -> np.ndarray:
+    made = rows.copy()
+    made[at] = values
+    return made
+
+
 PROBLEMS = [
     Problem("positions", POSITIONS, POSITIONS_NKI,
             (((512, 1), 300), ((300, 96), 0), ((256, 96), 0)),
@@ -211,6 +272,11 @@ PROBLEMS = [
             lambda pages, cache, q: (cache[pages[0]] * q[0]).sum(-1), "cache[pages["),
     Problem("routed", ROUTED, ROUTED_NKI, (((200,), 512), ((512, 64), 0), ((512, 1), 0)),
             lambda order, x, g: x[order] * g[order], "x[order["),
+    Problem("appended", APPENDED, APPENDED_NKI, (((64, 16, 2, 24), 0), ((64, 48), 0), ((64, 1), 16)),
+            lambda cache, k, n: put(cache.reshape(64 * 16, 48), np.arange(64) * 16 + n[:, 0], k / 2)
+            .reshape(cache.shape), ", put at "),
+    Problem("dispatched", DISPATCHED, DISPATCHED_NKI, (((256, 96), 0), ((256, 1), 0), ((256, 1), 300)),
+            lambda x, g, n: put(np.zeros((512, 96)), n[:, 0], x * g), ", put at order["),
     Problem("labels", LABELS, LABELS_NKI, (((256, 200), 0), ((256, 1), 200)), nll, "labels["),
 ]  # fmt: skip
 TARGETS = {"neuronxcc": "trn1", "nki": "trn2"}
@@ -233,7 +299,7 @@ def test_gathers_are_lifted_and_written(problem: Problem, dialect: str, tmp_path
 
     def ran(source: str) -> np.ndarray:
         path.write_text(source)
-        (found,) = core(target).compile(str(path), specs).run(given)
+        (found,) = core(target).compile(str(path), specs).run([a.copy() for a in given])
         return np.asarray(found, np.float64)
 
     def near(found: np.ndarray) -> bool:
