@@ -424,8 +424,8 @@ class Reaching:
             return self._initial(tensor, address)
         place = Moment(block, trips[:-1])
         trip = trips[-1]
-        solutions = self._iterations(tensor, address, place)
-        if not solutions or trip == Index():
+        solutions = [] if trip == Index() else self._iterations(tensor, address, place)
+        if not solutions:
             return self.content(tensor, address, place)
         single = dict.fromkeys(s.axes.get(_trip(loop)) for s in solutions)
         if None in single:
