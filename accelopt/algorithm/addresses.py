@@ -80,10 +80,12 @@ def _solved_in_rows(
     index: Index, unknowns: frozenset[Axis], wanted: Index, shape: tuple[int, ...]
 ) -> AxisSolution | None:
     rows = _by_dimension(index, shape)
-    inside = rows is not None and all(
+    whole = rows or _by_dimension(index, shape, diagonal=True) or []
+    inside = bool(whole) and all(
         row.bounds[0] >= 0 and row.bounds[1] < extent
-        for row, extent in zip(rows[1:], shape[1:], strict=True)
+        for row, extent in zip(whole[1:], shape[1:], strict=True)
     )  # beyond the first dimension no other row begins
+    rows = whole if inside else rows
     found = None if inside else _solved(unknowns, [(index, wanted)])
     if rows is None or (not inside and (found is None or found.unique)):
         return found
@@ -138,9 +140,11 @@ def _rows_of(index: Index, shape: tuple[int, ...], facts: tuple[Index, ...]) -> 
     return shape
 
 
-def _by_dimension(index: Index, shape: tuple[int, ...]) -> list[Index] | None:
+def _by_dimension(
+    index: Index, shape: tuple[int, ...], *, diagonal: bool = False
+) -> list[Index] | None:
     """A row-major number as the subscripts that it is made of; None where a stride is no multiple
-    of a row."""
+    of a row, but for a `diagonal`, which goes on along several dimensions at once."""
     strides: list[int] = []
     size = 1
     for extent in reversed(shape):
@@ -150,7 +154,7 @@ def _by_dimension(index: Index, shape: tuple[int, ...]) -> list[Index] | None:
     rows: list[Index] = []
     for stride in strides:
         taken = tuple((t, c) for t, c in index.terms if abs(c) >= stride)
-        if any(c % stride for _, c in taken):
+        if any(c % stride for _, c in taken) and not diagonal:
             return None
         constant = index.constant // stride
         row = Index(constant, tuple((t, c // stride) for t, c in taken))
@@ -167,6 +171,10 @@ def _solved(unknowns: frozenset[Axis], equations: list[tuple[Index, Index]]) -> 
         if digits is None:
             return AxisSolution(unique=False)
         known, pairs = digits
+        if pairs and all(axis in found for axis, _, _ in pairs):  # another dimension of a diagonal
+            apart = wanted - left.substitute(found)
+            solution.conditions += [apart, apart * -1]
+            continue
         if any(axis in found for axis, _, _ in pairs):
             return AxisSolution(unique=False)
         if not _divided(solution, found, pairs, wanted - known):

@@ -7,10 +7,12 @@ one axis of the problem throughout.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from accelopt.algorithm.addresses import narrowed
 from accelopt.algorithm.algorithm import (
     Algorithm,
     Apply,
@@ -25,16 +27,19 @@ from accelopt.algorithm.algorithm import (
     Reduce,
     Scan,
     Where,
+    each_once,
     expressions_of,
     parts_of,
+    substituted,
     with_expressions,
     with_parts,
 )
-from accelopt.algorithm.axis_joining import join_free
+from accelopt.algorithm.axis_joining import join_free, joined_within
 from accelopt.algorithm.axis_names import AxisNames
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.normal_forms import common_factor
 from accelopt.algorithm.origins import Origins
+from accelopt.algorithm.reductions import fold
 from accelopt.algorithm.subscripts import GuardedAddress, subscripts, view_of
 from accelopt.algorithm.unrolled_axes import rolled_up
 from accelopt.algorithm.value_nodes import (
@@ -51,8 +56,10 @@ from accelopt.algorithm.value_nodes import (
     children,
     every,
 )
-from accelopt.algorithm.values import Values
+from accelopt.algorithm.values import Values, fresh_axis
 
+MOST_SUMMED = 2
+"""Axes of a reduction's result over which another one goes on."""
 _KINDS = {"add": "total", "multiply": "power", "maximum": "largest", "minimum": "smallest"}
 
 
@@ -132,7 +139,8 @@ class _Definitions:
         self._leaves: dict[Value, tuple[Element, ...]] = {}
         self._wholes: dict[Hashable, dict[Value, Fold]] = {}
         """Reductions by what those share that may be parts of one, and by their form over axes f0, f1, ..."""
-        for part in dict.fromkeys(part for o in (*stages, *outputs) for part in every(o.value)):
+        parts = (each_once(o.value, self._parts) for o in (*stages, *outputs))
+        for part in dict.fromkeys(itertools.chain.from_iterable(parts)):
             if isinstance(part, Fold):
                 renamed = self._named(part)[0]
                 self._wholes.setdefault(self._kind(renamed), {})[renamed] = part
@@ -174,9 +182,10 @@ class _Definitions:
         """Adds the definition of a reduction or scan over its free axes, in an order; an empty name
         is one to be found."""
         if isinstance(value, Fold):
-            body = self._expression(value.body)
+            parts = self._of_parts(value)
+            body = self._expression(parts.body)
             name = name or self._fresh_name(value)
-            made: Definition = Reduce(name, axes, value.axes, value.combiner, body)
+            made: Definition = Reduce(name, axes, parts.axes, value.combiner, body)
         else:
             along = next(a for a in axes if value.at == index_of(a))
             own = {value.along: index_of(along)}
@@ -206,8 +215,7 @@ class _Definitions:
         if isinstance(value, Application):
             return Apply(value.function, tuple(map(self._expression, value.arguments)))
         if isinstance(value, Choice):
-            branches = self._expression(value.on_true), self._expression(value.on_false)
-            return Where(value.conditions, *branches)
+            return Where(value.conditions, self._guarded(value), self._expression(value.on_false))
         if isinstance(value, Sum):
             return self._sum(value)
         if isinstance(value, Product):
@@ -221,6 +229,27 @@ class _Definitions:
             return found
         assert isinstance(value, Undefined), "what loops carry is settled or refused before"
         raise UndefinedOutput("a part of an output is made of memory that nothing has written")
+
+    def _guarded(self, choice: Choice) -> Expression:
+        """What a choice is where its conditions hold, of which reductions are defined nowhere else if what they
+        read lies beyond its array there."""
+        value, back = self._narrowed(choice)
+        return substituted(self._expression(value), back, {}) if back else self._expression(value)
+
+    def _narrowed(self, choice: Choice) -> tuple[Value, dict[Axis, Index]]:
+        """What a choice is where its conditions hold, over an axis as short as they leave it if what is read lies
+        beyond its array elsewhere, and what that axis is."""
+        narrow, value = narrowed(choice.conditions), choice.on_true
+        if not narrow or all(e.address.bounds[0] >= 0 for e in self._elements(value)):
+            return value, {}
+        axis, meaning, back = narrow
+        return self._values.substitute(value, {axis: meaning}), dict.fromkeys(meaning.axes, back)
+
+    def _parts(self, value: Value) -> tuple[Value, ...]:
+        """The values right below a value, as they are defined."""
+        if isinstance(value, Choice):
+            return self._narrowed(value)[0], value.on_false
+        return children(value)
 
     def _sum(self, value: Sum) -> Expression:
         lead = abs(common_factor(value))
@@ -321,6 +350,37 @@ class _Definitions:
                     if self._bound_names.of(found)[0] == part:
                         return whole, places
         return None
+
+    def _of_parts(self, whole: Fold) -> Fold:
+        """A reduction as one of what another has come to over some of its axes, where there is such a one: a sum
+        over all of what is summed by rows as well is the sum of those of the rows."""
+        size = math.prod(axis.extent for axis in whole.axes)
+        kept, own = self._named(whole)
+        parts = [pair for found in self._wholes.values() for pair in found.items()]
+        parts.sort(key=lambda pair: pair[0] not in self._found)
+        for _, part in parts:
+            own_size = math.prod(axis.extent for axis in part.axes)
+            if part.combiner != whole.combiner or not 1 < own_size < size:
+                continue
+            free = self._values.order_of_axes(part)
+            for count in range(1, min(len(free), MOST_SUMMED) + 1):
+                for summed in itertools.combinations(free, count):
+                    if math.prod(axis.extent for axis in summed) * own_size != size:
+                        continue
+                    made = fold(self._values, part.combiner, [*summed, *part.axes], part.body)
+                    made = joined_within(self._values, made)
+                    found, places = self._named(made) if isinstance(made, Fold) else (made, {})
+                    if found != kept or any(len(i.terms) != 1 for i in places.values()):
+                        continue
+                    taken = {*self._values.axes(part), *self._values.axes(whole)}
+                    fresh = list[Axis]()
+                    for axis in summed:
+                        fresh.append(fresh_axis(axis.extent, {*taken, *fresh}))
+                    moved = {next(iter(i.axes)): own[axis] for axis, i in places.items()}
+                    moved |= {a: index_of(b) for a, b in zip(summed, fresh, strict=True)}
+                    inner = self._values.substitute(part, moved)
+                    return Fold(whole.combiner, tuple(fresh), inner)
+        return whole
 
     def _kind(self, value: Value) -> Hashable:
         """What reductions share of which one may be a part of the other."""

@@ -12,6 +12,7 @@ import itertools
 import json
 import math
 from collections.abc import Sequence
+from typing import TypeGuard
 
 from accelopt.algorithm.algorithm import (
     Algorithm,
@@ -105,14 +106,20 @@ def normal_form(algorithm: Algorithm) -> Algorithm:
         value = rewritten(values, whole(values, value), functools.partial(by_fewest_cuts, values))
         axes, value = joined(values, axes, value)
         axes = tuple(axis for axis in axes if axis.extent > 1) or axes[:1]
-        if array not in algorithm.returned and isinstance(value, Element):
-            if value.address == index_of(flat) and given == inputs[value.number].given:
-                names[array.name] = value.array  # a copy of it
-                continue
+        if _is_all(value, flat, inputs) and array not in algorithm.returned:
+            names[array.name] = value.array  # a copy of it
+            continue
         names[array.name] = f"out{len(outputs)}"
         updates = (names[array.updates], array.row) if array.row else ()
         outputs.append(DefinedOutput(f"out{len(outputs)}", axes, value, "", given, *updates))
     return algorithm_of(values, "", inputs, outputs)
+
+
+def _is_all(value: Value, axis: Axis, inputs: Sequence[Array]) -> TypeGuard[Element]:
+    """Whether a value along an axis is all of an input, in its order."""
+    if not isinstance(value, Element) or value.address != index_of(axis):
+        return False
+    return inputs[value.number].given == (axis.extent,)
 
 
 class _Composed:

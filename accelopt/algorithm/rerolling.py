@@ -56,20 +56,41 @@ def rolled(values: Values, value: Value) -> Value:
 def _rolled_pieces(values: Values, value: Choice) -> Value:
     """A value that is given piece by piece along an axis, as one function of the piece's number."""
     pieces = _pieces(value)
-    if pieces is None or len({high - low for low, high, _ in pieces[1]}) != 1:
+    if pieces is None:
         return value
     axis, parts = pieces
-    if len(parts) < 2:
+    made: list[tuple[int, Value]] = []
+    while parts:
+        low, high, first = parts[0]
+        length = high - low
+        alike = [p for p in parts if p[1] - p[0] == length and p[0] % length == 0]
+        count, found = next(
+            ((n, whole) for n in range(len(alike), 1, -1) if alike[:n] == parts[:n]
+             and (whole := _rolled_run(values, axis, alike[:n]))), (1, first)
+        )  # fmt: skip
+        made.append((low, found))
+        parts = parts[count:]
+    if len(made) == len(pieces[1]):
         return value
-    length = parts[0][1] - parts[0][0]
+    result = made[0][1]
+    for low, part in made[1:]:
+        result = values.where([index_of(axis) - low], part, result)
+    return result
+
+
+def _rolled_run(
+    values: Values, axis: Axis, parts: Sequence[tuple[int, int, Value]]
+) -> Value | None:
+    """Pieces of one length beside each other along an axis as one function; None where they are none."""
+    first, length = parts[0][0], parts[0][1] - parts[0][0]
     within = Axis(f"{axis.name}%", length)
     moved = [values.substitute(part, {axis: index_of(within) + low}) for low, _, part in parts]
     whole = progression(values, moved)
     if whole is None:
-        return value
+        return None
     number, template = whole
-    back = {within: index_of(axis) % length, number: index_of(axis) // length}
-    return values.substitute(template, back)
+    place = index_of(axis) // length - first // length
+    return values.substitute(template, {within: index_of(axis) % length, number: place})
 
 
 def _pieces(value: Choice) -> tuple[Axis, list[tuple[int, int, Value]]] | None:

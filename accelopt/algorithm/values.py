@@ -226,7 +226,9 @@ class Values:
     def where(self, conditions: Iterable[Index], on_true: Value, on_false: Value) -> Value:
         """A choice, where it is one."""
         kept: list[Index] = []
-        for condition in itertools.chain.from_iterable(map(without_floors, conditions)):
+        for condition in map(
+            _coarsest, itertools.chain.from_iterable(map(without_floors, conditions))
+        ):
             low, high = condition.bounds
             if high < 0:
                 return on_false
@@ -521,6 +523,15 @@ def _power(value: float, power: float) -> float:
 def _distributes(part: Product, power: float) -> bool:
     """True where (a * b) ** power may be taken apart: whole powers of anything."""
     return power == int(power) and (part.coefficient != 0)
+
+
+def _coarsest(condition: Index) -> Index:
+    """A condition (>= 0) on the leading digit alone of what it counts, where the others do not matter."""
+    for step in sorted({abs(c) for _, c in condition.terms} - {1}, reverse=True):
+        coarse = condition // step
+        if coarse.is_affine:
+            return coarse
+    return condition
 
 
 def _pinned(condition: Index) -> dict[Axis, Index]:

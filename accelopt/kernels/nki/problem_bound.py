@@ -1,5 +1,5 @@
 """How near a kernel is to what the hardware can do: the least time of its problem, from the Algorithm that
-the kernel lifts to. It is one number for all kernels of a problem, and none takes less."""
+the kernel lifts to. No kernel of the problem takes less; those that lift to one form have one number."""
 
 from __future__ import annotations
 
