@@ -182,10 +182,10 @@ class _Definitions:
         """Adds the definition of a reduction or scan over its free axes, in an order; an empty name
         is one to be found."""
         if isinstance(value, Fold):
-            parts = self._of_parts(value)
-            body = self._expression(parts.body)
+            rest = self._of_parts(value)
+            body = self._expression(rest.body)
             name = name or self._fresh_name(value)
-            made: Definition = Reduce(name, axes, parts.axes, value.combiner, body)
+            made: Definition = Reduce(name, axes, rest.axes, value.combiner, body)
         else:
             along = next(a for a in axes if value.at == index_of(a))
             own = {value.along: index_of(along)}

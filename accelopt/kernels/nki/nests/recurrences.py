@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from accelopt.algorithm.algorithm import (
@@ -49,6 +49,12 @@ class Recurrences:
         if self.begins(definition, where) is not None:
             self.steps(definition, factor, term, where, target(where), finish)
             return
+        if others and where.span(along).width == 1 < along.extent and initial.kind == "constant":
+            view = target(where)
+            if view.tile.dtype == "float32":
+                self.next_step(definition, parts, where, view)
+                finish(where, view)
+                return
 
         def one(round_: Round) -> None:
             spot = round_.where
@@ -114,14 +120,7 @@ class Recurrences:
         """A recurrence step by step, all that run beside each other at once. The element before the first
         lies before it in its tile."""
         emitter, along = self.emitter, definition.along
-        builder = emitter.reading.builder
-        indices = tuple(index_of(a) - (a == along) for a in definition.axes)
-        before = builder.input(f"{definition.out} before", indices)
-        scaled = builder.apply(definition.scale, factor, before)
-        value = builder.apply(definition.combine, scaled, term)
-        emitter.reading.uses |= {
-            made: 1 for made in (before, scaled) if made not in emitter.reading.uses
-        }
+        before, value = self.step_of(definition, factor, term)
         wide = where.within({along: Span(At(-1), along.extent + 1)})
         first = View(view.tile, view.offset + -view.strides[along], view.strides)
         emitter.blocks[-1].locals[before.array] = [Local(first, wide, definition.axes)]
@@ -132,9 +131,37 @@ class Recurrences:
         emitter.each(where, [(along, 1)], one)
         finish(where, view)
 
-    def state_of(self, definition: Scan, initial: Value, where: Where) -> View:
+    def next_step(
+        self, definition: Scan, parts: tuple[Value, Value, Value], where: Where, view: View
+    ) -> None:
+        """One step of a recurrence whose stage takes one in a round, of all that run beside each other."""
+        emitter, along = self.emitter, definition.along
+        others = where.free(set(definition.axes) - {along})
+        state = self.state_of(definition, parts[2], where, others)
+        before, value = self.step_of(definition, *parts[:2])
+        last = where.within({along: Span(collected(where.span(along).start + -1), 1)})
+        emitter.blocks[-1].locals[before.array] = [Local(state, last, definition.axes)]
+        emitter.settled(value, where, view)
+        emitter.copy(where, others, state, view)
+
+    def step_of(self, definition: Scan, factor: Value, term: Value) -> tuple[Value, Value]:
+        """The element of a recurrence before one, and that one."""
+        emitter, along = self.emitter, definition.along
+        builder = emitter.reading.builder
+        indices = tuple(index_of(a) - (a == along) for a in definition.axes)
+        before = builder.input(f"{definition.out} before", indices)
+        scaled = builder.apply(definition.scale, factor, before)
+        value = builder.apply(definition.combine, scaled, term)
+        emitter.reading.uses |= {
+            made: 1 for made in (before, scaled) if made not in emitter.reading.uses
+        }
+        return before, value
+
+    def state_of(
+        self, definition: Scan, initial: Value, where: Where, axes: Sequence[Axis] = ()
+    ) -> View:
         """Where a recurrence stands after the rounds of a loop along it that were, for each round of the
-        loops inside of that one."""
+        loops inside of that one, and for all places along some axes."""
         along = definition.along
         if initial.kind != "constant":
             raise NotNested(
@@ -142,12 +169,13 @@ class Recurrences:
             )
         depth = self.emitter.home({name for name, _ in where.span(along).start.terms})
         inner = [b.variable for b in self.emitter.blocks[depth + 1 :] if b.variable]
-        strides = row_major([self.emitter.text.reach[name] for name in inner])
+        counts = [self.emitter.text.reach[name] for name in inner]
+        strides = row_major([*counts, *(where.span(axis).width for axis in axes)])
         fixed = tuple((a, s.start.constant, s.width) for a, s in where.spans.items() if a != along)
         key = (definition.out, fixed)
         if key not in self.emitter.states:
             with self.emitter.at(max(depth - 1, 0)):
-                width = math.prod(self.emitter.text.reach[name] for name in inner)
+                width = math.prod([*counts, *(where.span(axis).width for axis in axes)])
                 tile = Tile(self.emitter.names.new(f"{definition.out}_before"), where.rows, width)
                 self.emitter.declare(tile)
                 dst = self.emitter.text.inside(tile, where.rows, At(), [width], [1])
@@ -155,7 +183,10 @@ class Recurrences:
                 fill = self.emitter.text.filled(dst, (where.rows, width), number, "float32")
                 self.emitter.put("", Form(fill, "vector", self.emitter.vector_ns(width)))
             self.emitter.states[key] = tile
-        return View(self.emitter.states[key], At(0, tuple(zip(inner, strides, strict=True))), {})
+        place = At(0, tuple(zip(inner, strides, strict=False)))
+        return View(
+            self.emitter.states[key], place, dict(zip(axes, strides[len(inner) :], strict=True))
+        )
 
     def initial(self, value: Value, where: Where, state: View | None) -> str:
         """What a part of a recurrence begins with."""
