@@ -23,7 +23,7 @@ from accelopt.algorithm.algorithm import (
     substituted,
 )
 from accelopt.algorithm.contraction import ONE, Contraction
-from accelopt.algorithm.functions import ROUNDINGS
+from accelopt.algorithm.functions import COMPARISONS, ROUNDINGS
 from accelopt.algorithm.index import Axis, Floor, Index, index_of
 from accelopt.kernels.nki.nests.nest import product_in
 from accelopt.kernels.nki.nests.normal_form_values import Builder
@@ -154,7 +154,8 @@ class Reading:
         for operand in (left, right):
             if operand.kind != "constant":
                 dtype = self._formats.get(operand, operand.dtype)
-                found.add("bfloat16" if dtype in EXACT_IN_BFLOAT16 else dtype)
+                exact = dtype in EXACT_IN_BFLOAT16 or operand.function in COMPARISONS  # 0 or 1
+                found.add("bfloat16" if exact else dtype)
         return found.pop() if len(found) == 1 and found <= set(NARROW) else "float32"
 
     def value(self, expression: Expression) -> Value:
