@@ -287,8 +287,17 @@ class Calculation(Instructions):
             sizes, _ = merged(counts, [[v.strides.get(a, 0) for a in axes] for v in views])
             if len(sizes) > 1:
                 between = self.new_tile(word_of(step.value), where, axes)
+                first = Selection(
+                    step.value,
+                    "tensor_scalar",
+                    step.functions[:1],
+                    step.data,
+                    numbers=step.numbers[:1],
+                )
+                own, operation = self.said(between, data), names[:1]
                 self.issue(where, axes, [between, data], lambda dst, given, width: (
-                    self.scalar_form(dst, given[0], names[:1], numbers, False, width, ""),))  # fmt: skip
+                    self.scalar_form(dst, given[0], operation, numbers, False, width, own),
+                    *self.on_scalar_engine(first, dst, given[0], numbers, width, own)))  # fmt: skip
                 views[1], names = between, names[1:]
                 step = Selection(step.value, "tensor_tensor", step.functions[1:], step.data)
 
