@@ -139,6 +139,9 @@ class _Definitions:
         self._leaves: dict[Value, tuple[Element, ...]] = {}
         self._wholes: dict[Hashable, dict[Value, Fold]] = {}
         """Reductions by what those share that may be parts of one, and by their form over axes f0, f1, ..."""
+        self._guards: dict[tuple[Value, Axis], tuple[int, int]] = {}
+        for output in (*stages, *outputs):
+            self._note_guards(output.value)
         parts = (each_once(o.value, self._parts) for o in (*stages, *outputs))
         for part in dict.fromkeys(itertools.chain.from_iterable(parts)):
             if isinstance(part, Fold):
@@ -242,8 +245,24 @@ class _Definitions:
         narrow, value = narrowed(choice.conditions), choice.on_true
         if not narrow or all(e.address.bounds[0] >= 0 for e in self._elements(value)):
             return value, {}
-        axis, meaning, back = narrow
-        return self._values.substitute(value, {axis: meaning}), dict.fromkeys(meaning.axes, back)
+        axis = narrow[0]
+        ends = [self._guards[part, axis] for part in every(value) if (part, axis) in self._guards]
+        low, high = min(e[0] for e in ends), max(e[1] for e in ends)
+        shorter = Axis(f"{axis.name}'", high - low + 1)
+        made = self._values.substitute(value, {axis: index_of(shorter) + low})
+        return made, {shorter: index_of(axis) - low}
+
+    def _note_guards(self, value: Value) -> None:
+        """Where along an axis each reduction below a choice on that axis is taken at all."""
+        for choice in every(value):
+            if not isinstance(choice, Choice) or not (narrow := narrowed(choice.conditions)):
+                continue
+            axis, meaning, _ = narrow
+            for part in (p for p in every(choice.on_true) if isinstance(p, Fold)):
+                low = meaning.constant
+                high = low + sum(other.extent for other in meaning.axes) - 1
+                first, last = self._guards.get((part, axis), (low, high))
+                self._guards[part, axis] = min(first, low), max(last, high)
 
     def _parts(self, value: Value) -> tuple[Value, ...]:
         """The values right below a value, as they are defined."""

@@ -49,7 +49,9 @@ class Recurrences:
         if self.begins(definition, where) is not None:
             self.steps(definition, factor, term, where, target(where), finish)
             return
-        single = any(part.axis == along.name and part.size == 1 for part in self.emitter.stage.loops)
+        single = any(
+            part.axis == along.name and part.size == 1 for part in self.emitter.stage.loops
+        )
         if others and single and along.extent > 1 and initial.kind == "constant":
             view = target(where)
             if view.tile.dtype == "float32":
