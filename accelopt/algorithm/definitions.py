@@ -247,6 +247,8 @@ class _Definitions:
             return value, {}
         axis = narrow[0]
         ends = [self._guards[part, axis] for part in every(value) if (part, axis) in self._guards]
+        if not ends:
+            return value, {}
         low, high = min(e[0] for e in ends), max(e[1] for e in ends)
         shorter = Axis(f"{axis.name}'", high - low + 1)
         made = self._values.substitute(value, {axis: index_of(shorter) + low})
