@@ -47,7 +47,7 @@ async def run_toy(
     roles=ROLES_ASKED,
     **model,
 ):
-    config = ModelConfig(url=url, model="m", **{"timeout": 5.0, "backoff": 0.01, **model})
+    config = ModelConfig(url=url, model="m", **{"backoff": 0.01, **model})
     language = LanguageOptions(folder / "kernels", backend)
     options = WorkshopOptions(
         language,
@@ -76,7 +76,5 @@ if __name__ == "__main__":
     settings = SETTINGS._replace(iterations=2, plans=2)
     database = database[0] if database else None
     asyncio.run(
-        run_toy(
-            Path(folder), url, starts=starts, settings=settings, database=database, timeout=60.0
-        )
+        run_toy(Path(folder), url, starts=starts, settings=settings, database=database)
     )

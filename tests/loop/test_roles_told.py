@@ -56,7 +56,7 @@ def test_calls_beside_one_of_a_tool_that_does_not_exist_are_carried_out():
                   Scripted("done")])  # fmt: skip
 
     async def use(server):
-        config = ModelConfig(url=server.url, model="m", timeout=2.0, backoff=0.01)
+        config = ModelConfig(url=server.url, model="m", backoff=0.01)
         endpoint = Endpoint(config, InMemory(), Ledger())
         asked = Question("planner", "planner/x/0", "You plan.", "hello")
         try:

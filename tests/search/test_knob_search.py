@@ -211,9 +211,9 @@ def test_a_model_s_prose_unknown_values_repetitions_and_silence_end_nothing(tmp_
     settings = drive.SETTINGS._replace(
         strategy="experts", iterations=5, window=1, options={"experts": "throughput,memory"}
     )
-    hangs = ScriptedFault("hang")
-    faults = (hangs if number == len(REPLIES) + UNREAD else None for number in range(99))
-    model = {"timeout": 0.5, "attempts": 1}
+    silence = ScriptedFault("empty")
+    faults = (silence if number == len(REPLIES) + UNREAD else None for number in range(99))
+    model = {"attempts": 1}
     with ScriptedServer(respond, faults) as server:
         first = drive.run_toy(tmp_path, server.url, settings=settings, **model)
         [outcome], shop = asyncio.run(first)
