@@ -9,6 +9,7 @@ import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 from small_problem import KERNEL, REFERENCE
 
@@ -20,6 +21,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 MEMORY = Path("/dev/shm")
+
+# The same examples in each run, however long one takes; with `--hypothesis-profile random` others.
+for name, same in (("random", False), ("same", True)):
+    hypothesis.settings.register_profile(
+        name, derandomize=same, deadline=None, database=None,
+        suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    )  # fmt: skip
+hypothesis.settings.load_profile("same")
 
 
 def pytest_configure(config: pytest.Config) -> None:

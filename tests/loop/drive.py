@@ -75,6 +75,4 @@ if __name__ == "__main__":
     starts = [toy.start(kernels, 100.0), toy.start(kernels, 97.123, "other")]
     settings = SETTINGS._replace(iterations=2, plans=2)
     database = database[0] if database else None
-    asyncio.run(
-        run_toy(Path(folder), url, starts=starts, settings=settings, database=database)
-    )
+    asyncio.run(run_toy(Path(folder), url, starts=starts, settings=settings, database=database))
