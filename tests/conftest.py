@@ -21,6 +21,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 MEMORY = Path("/dev/shm")
+# What some hosts set: other places for caches, and how output looks.
+SET_BY_HOSTS = """
+XDG_CACHE_HOME XDG_CONFIG_HOME XDG_DATA_HOME COLUMNS FORCE_COLOR PY_COLORS CLICOLOR_FORCE GITHUB_ACTIONS
+""".split()
 
 # The same examples in each run, however long one takes; with `--hypothesis-profile random` others.
 for name, same in (("random", False), ("same", True)):
@@ -37,6 +41,8 @@ def pytest_configure(config: pytest.Config) -> None:
     a shell runs the tests in the background."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    for name in SET_BY_HOSTS:
+        os.environ.pop(name, None)
     if not hasattr(config, "workerinput"):
         compileall.compile_dir(Path(__file__).parents[1] / "accelopt", quiet=2)
     if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 << 30:
