@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from accelopt.concurrency import run_together
 from accelopt.evaluation import Case
-from accelopt.nodes import Node, Result
+from accelopt.nodes import Node, Result, Want
 from accelopt.search.strategy import Learns, Strategy, open_strategy
 from accelopt.stages import run_files
 from accelopt.stages.baseline_and_winner import (
@@ -80,7 +80,10 @@ async def search(
     try:
         while not (ended := ended or window.why_not):
             while window.open and (job := strategy.ask()) is not None:
-                window.begin(job, known)
+                since = (
+                    () if job.want is Want.DEVELOP else told
+                )  # rounds of those are asked at once
+                window.begin(job, known._replace(told=tuple(since)))
             result = await window.oldest()
             if result is None:
                 continue

@@ -311,13 +311,15 @@ class Want(StrEnum):
 
 
 class Trials(NamedTuple):
-    """What an expert believes, and should know of configurations, in sentences: what was measured last,
-    all that was refused or failed and why, and what else is noticed."""
+    """What an expert believes, and should know of configurations, in sentences: what was measured, the
+    fastest and the last, all that was refused or failed and why, and what else is noticed. `tried` are
+    the names of all of them (`knob_space.name_of`)."""
 
     belief: str = ""
     latest: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
     symptoms: tuple[str, ...] = ()
+    tried: tuple[str, ...] = ()
 
 
 class Job(NamedTuple):

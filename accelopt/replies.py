@@ -30,6 +30,10 @@ NOISE = re.compile(
 )
 """Texts, which stay as they are; or remarks and commas before a closing bracket."""
 BRACKET = re.compile(r'"(?:\\.|[^"\\])*"|[][{}]')
+QUOTED = re.compile(
+    r"^[ \t]*(`{3,}|~{3,}).*?(?:^[ \t]*\1|\Z)|(?:^ {0,3}>[^\n]*\n?){2,}", re.MULTILINE | re.DOTALL
+)
+"""A fenced block, which stays as it is; or lines of a quotation, of which one alone may be code."""
 WORDS = {"true": True, "false": False, "null": None}
 CLOSES = {"[": "]", "{": "}"}
 MOST_UNCLOSED = 8
@@ -46,6 +50,21 @@ MEANT = re.compile(
     re.IGNORECASE,
 )
 """What stands in answers that mean to call a tool."""
+
+
+def unquoted(reply: str) -> str:
+    """`reply` with what it quotes, as e-mails do behind `> `, without these marks."""
+    for _ in range(DEEPEST):
+        before, reply = reply, QUOTED.sub(_quotation, reply)
+        if reply == before:
+            break
+    return reply
+
+
+def _quotation(match: re.Match[str]) -> str:
+    lines = [] if match[1] else [line.partition(">")[2] for line in match[0].splitlines()]
+    spaced = all(line[:1] in ("", " ") for line in lines)
+    return "".join(f"{line[spaced:]}\n" for line in lines) or match[0]
 
 
 def json_in(reply: str) -> Any:

@@ -9,6 +9,7 @@ import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 from small_problem import KERNEL, REFERENCE
 
@@ -20,6 +21,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 MEMORY = Path("/dev/shm")
+# What some hosts set: other places for caches, and how output looks.
+SET_BY_HOSTS = """
+XDG_CACHE_HOME XDG_CONFIG_HOME XDG_DATA_HOME COLUMNS FORCE_COLOR PY_COLORS CLICOLOR_FORCE GITHUB_ACTIONS
+""".split()
+
+# The same examples in each run, however long one takes; with `--hypothesis-profile random` others.
+for name, same in (("random", False), ("same", True)):
+    hypothesis.settings.register_profile(
+        name, derandomize=same, deadline=None, database=None,
+        suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    )  # fmt: skip
+hypothesis.settings.load_profile("same")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -28,6 +41,8 @@ def pytest_configure(config: pytest.Config) -> None:
     a shell runs the tests in the background."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    for name in SET_BY_HOSTS:
+        os.environ.pop(name, None)
     if not hasattr(config, "workerinput"):
         compileall.compile_dir(Path(__file__).parents[1] / "accelopt", quiet=2)
     if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 << 30:

@@ -114,7 +114,7 @@ class ScriptedServer:
             return next(self._faults, None)
 
     def end(self) -> None:
-        """Count a request that is over."""
+        """Count a request that is answered, or goes wrong."""
         with self._lock:
             self._now -= 1
 
@@ -151,19 +151,19 @@ def _handler(owner: ScriptedServer) -> type[BaseHTTPRequestHandler]:
             request = json.loads(self.rfile.read(length))
             fault = owner.begin(request, {k.lower(): v for k, v in self.headers.items()})
             try:
-                self._answer(request, fault)
+                body = b"" if fault else self._body(request)
             finally:
-                owner.end()
-
-        def _answer(self, request: dict[str, Any], fault: ScriptedFault | None) -> None:
+                owner.end()  # before its client, who may ask again at once, has the answer
             if fault is None:
-                answer = owner.respond(request)
-                scripted = Scripted(answer) if isinstance(answer, str) else answer
-                owner.wait(scripted.seconds)
-                body = scripted.body or json.dumps(_completion(request, scripted)).encode()
                 self._send(200, body)
             else:
                 self._fail(fault, request)
+
+        def _body(self, request: dict[str, Any]) -> bytes:
+            answer = owner.respond(request)
+            scripted = Scripted(answer) if isinstance(answer, str) else answer
+            owner.wait(scripted.seconds)
+            return scripted.body or json.dumps(_completion(request, scripted)).encode()
 
         def _fail(self, fault: ScriptedFault, request: dict[str, Any]) -> None:
             if fault.kind == "status":

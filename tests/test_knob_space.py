@@ -1,7 +1,7 @@
 """Knobs and configurations: every kind of fault has its message, points have none."""
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -55,7 +55,6 @@ def test_what_is_no_multiple_is_no_point():
 SOME = st.one_of(st.integers(-2, 300), st.booleans(), st.sampled_from(["", "64"]), st.none())
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(st.sampled_from([k.name for k in MATMUL.knobs] + ["x"]), SOME))
 def test_faults_are_empty_exactly_for_points(changes):
     values = {name: v for name, v in {**MATMUL.default, **changes}.items() if v is not None}

@@ -15,7 +15,7 @@ def diff_of(before, after, context=3):
     return "\n".join(difflib.unified_diff(*lines, "a", "b", lineterm="", n=context))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(st.sampled_from(["a", "b", "  c", "", "-d", "+e", "@f"]), min_size=1, max_size=30),
     st.lists(st.tuples(st.integers(0, 29), st.sampled_from(["new", "", "a", None])), max_size=5),

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from accelopt.replies import json_in
+from accelopt.replies import json_in, unquoted
 
 LONGEST_TEXT = 400_000  # characters of one answer; a real one is a tenth of it
 ONLY_REASONING = "only reasoning"  # how the problem of a reply begins that holds no answer
@@ -88,7 +88,7 @@ def read_completion(
         raise Unusable("no message in the answer", {"usage": usage} if usage else None)
     written = _text(message.get("content"))
     text = THOUGHT.sub("", written)
-    kept = {"role": "assistant", "content": text[:LONGEST_TEXT]}
+    kept = {"role": "assistant", "content": unquoted(text[:LONGEST_TEXT])}
     if text != written:
         thoughts = (re.sub(f"</?{_TAG}", "", one, flags=re.I) for one in THOUGHT.findall(written))
         kept[REASONING[0]] = "\n".join(thoughts)[:LONGEST_TEXT]

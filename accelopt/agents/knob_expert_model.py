@@ -11,7 +11,7 @@ from accelopt.agents.executor import UNANSWERED
 from accelopt.agents.prompts import PromptPair, bullet_list, quote_words
 from accelopt.agents.proposer import KernelView, Proposed
 from accelopt.agents.questions import ask_and_read, kernel_slots, question
-from accelopt.knob_space import Configuration, KnobSpec, Space, values_in
+from accelopt.knob_space import Configuration, KnobSpec, Space, name_of, values_in
 from accelopt.nodes import Job
 
 LONGEST_REPLY = 160  # characters of one that cannot be read, in its reason
@@ -43,6 +43,8 @@ class ExpertModel:
             values = cast(Configuration, {**space.default, **others, **known})
             if faults := space.faults(values):
                 return f"{job.focus} proposed what there is not: {'; '.join(faults)}"
+            if name_of(values) in job.trials.tried:
+                return f"{job.focus} proposed what was tried: {json.dumps(space.changes(values))}"
             return values
 
         try:

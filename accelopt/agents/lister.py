@@ -107,24 +107,27 @@ def _names(methods: Mapping[str, str]) -> str:
 
 def read_candidates(reply: str, kernel: str = "") -> Listed | str:
     """The candidates in a reply, `{"candidates": [{think, method, detail, code}]}` or the list alone, and
-    in `reason` how many cannot be used; or what is wrong with it. One without code or method is none, nor
+    in `reason` which cannot be used; or what is wrong with it. One without code or method is none, nor
     is a diff that does not fit `kernel`."""
     rows = rows_in(json_in(reply), "candidates")
     if not rows:
         return "it holds no JSON with a list of candidates"
     read = [_candidate(row, kernel) for row in rows]
-    usable = tuple(one for one in read if one is not None)
-    lost = f"{len(rows) - len(usable)} of {len(rows)} candidates have no method, or no code or diff that fits the kernel"
-    return Listed(usable, lost if len(usable) < len(rows) else "") if usable else lost
+    usable = tuple(one for one in read if isinstance(one, WrittenKernel))
+    lacks = enumerate((one if isinstance(one, str) else "" for one in read), 1)
+    lost = "; ".join(f"candidate {number} has {lack}" for number, lack in lacks if lack)
+    return Listed(usable, lost) if usable else lost
 
 
-def _candidate(row: dict[str, Any], kernel: str) -> WrittenKernel | None:
+def _candidate(row: dict[str, Any], kernel: str) -> WrittenKernel | str:
+    """The candidate, or what it has in place of one."""
     method, given = str(row.get("method") or "").strip(), row.get("code")
-    code = given if isinstance(given, str) else ""
+    lines = given if isinstance(given, list) else [given]
+    code = "\n".join(line for line in lines if isinstance(line, str))
     inside = fenced_blocks(code)
     code = inside[-1].text if inside else code
-    if is_patch(code):
-        code = apply_patch(kernel, code) or ""
     if not method or not code.strip():
-        return None
+        return "no `code`" if method else "no `method`"
+    if is_patch(code) and not (code := apply_patch(kernel, code) or ""):
+        return "a diff that does not fit the kernel"
     return WrittenKernel(method, str(row.get("detail") or ""), code)

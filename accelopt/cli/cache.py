@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from accelopt.caches import LIMIT_FILE, cache_limit, default_cache
+from accelopt.errors import ConfigError
+from accelopt.sandbox.scratch import Usage, remove, usage
 from accelopt.store import write_atomically
 
 GIB = 1 << 30
@@ -43,17 +45,12 @@ def _clear(folder: Path) -> None:
     """Removes everything but the limit."""
     for path in folder.iterdir():
         if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
+            if not remove(path):
+                raise ConfigError(f"{path} cannot be removed; see whose it is")
         elif path.name != LIMIT_FILE:
             path.unlink(missing_ok=True)
 
 
 def _bytes(folder: Path) -> int:
-    """The size of all files below `folder`; what goes meanwhile counts nothing."""
-    total = 0
-    for path in folder.rglob("*"):
-        try:
-            total += path.lstat().st_size if path.is_file() else 0
-        except OSError:
-            continue
-    return total
+    """What all that lies below `folder` takes; what goes meanwhile counts nothing."""
+    return usage(folder, Usage(sys.maxsize, sys.maxsize)).bytes

@@ -25,7 +25,7 @@ IDLE_ITERATIONS = 2  # in a row without a configuration that could be built end 
 STANDARD = (
     6  # configurations that are standard for the kernel's kind and are tried before any other
 )
-LATEST = 5  # configurations that a model is told of; of those that failed it is told of all
+LATEST = 5  # configurations that a model is told of beside the fastest, and all that failed
 CROWDED_REGISTERS, CROWDED_SHARED, FEW_WARPS = 128, 0.75, 0.25
 
 
@@ -201,13 +201,17 @@ class Experts:
     def _trials(self, name: str) -> Trials:
         measured = [t for t in self._tried if t.latency != inf]
         failed = [t for t in self._tried if t.latency == inf]
+        best = best_of(measured)
+        told = [t for t in measured if t is best or t in measured[-LATEST:]]
         return Trials(
             EXPERTS[name].bias if name in EXPERTS else "",
             tuple(
-                f"{self._changes(t.configuration)}: {t.latency:.4g} ms" for t in measured[-LATEST:]
+                f"{self._changes(t.configuration)}: {t.latency:.4g} ms{', the fastest' * (t is best)}"
+                for t in told
             ),
             tuple(f"{self._changes(t.configuration)}: {t.reason}" for t in failed),
             self.symptoms,
+            tuple(name_of(t.configuration) for t in self._tried),
         )
 
     def _changes(self, values: Configuration) -> str:

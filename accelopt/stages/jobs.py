@@ -58,9 +58,11 @@ Work = Callable[[Job, KernelView, Run], Awaitable[Result]]
 
 class Knowledge(NamedTuple):
     """What finished rounds left for the jobs that are asked for next, and `earlier` runs; `learned` is
-    what methods brought in other searches."""
+    what methods brought in other searches. `told` are results of the round under way, of which models
+    hear."""
 
     results: tuple[Result, ...] = ()
+    told: tuple[Result, ...] = ()
     experiences: tuple[Experience, ...] = ()
     earlier: tuple[Finding, ...] = ()
     learned: Learned = Learned()
@@ -179,6 +181,7 @@ async def _view(job: Job, run: Run, knowledge: Knowledge) -> KernelView:
         job.node,
         run.workshop.language,
         history=knowledge.results,
+        told=knowledge.told,
         experiences=knowledge.experiences,
         earlier=knowledge.earlier,
         iteration=job.round,

@@ -30,6 +30,7 @@ async def view_kernel(
     language: Language,
     *,
     history: Sequence[Result] = (),
+    told: Sequence[Result] = (),
     experiences: Sequence[Experience] = (),
     earlier: Sequence[Finding] = (),
     iteration: int = 0,
@@ -40,7 +41,7 @@ async def view_kernel(
 ) -> KernelView:
     """What a proposer may know of `node`; `history` are earlier results on any kernel, `earlier` what
     other runs found out. With `rules`, for a model that reads it, also what takes longer: all figures,
-    and what the rules would do. A kernel that is not `looked_into` has no figures at all."""
+    what the rules would do, and what was tried by results `told` since. A kernel that is not `looked_into` has no figures at all."""
     explanation = await language.explain(node) if looked_into else Explanation()
     diagnosis = await language.diagnose(node) if looked_into else None
     worst = diagnosis.bottleneck if diagnosis else None
@@ -71,10 +72,11 @@ async def view_kernel(
     )
     if rules is None:
         return view
+    history = (*history, *told)
     family_known = family(node, history)
     line = {id(one) for one in node.lineage()}
     return view._replace(
-        tried=(*view.tried, *tried_beside(node, history)),
+        tried=(*tried_on(node, history), *tried_beside(node, history)),
         brief=await language.brief(node),
         suggestions=await rules.suggestions(node, MOST_SUGGESTED),
         lineage=tuple(one for one in family_known if id(one.node) in line),

@@ -18,6 +18,7 @@ from accelopt.errors import ConfigError
 from accelopt.stages.endpoints import Calls
 
 KEY = "sk-very-secret"
+SOON = 120  # seconds, on a busy machine; a model has 600
 
 
 def greeting(url, **settings):
@@ -77,7 +78,7 @@ def refusing():
 
 
 @pytest.mark.parametrize("place", [refusing, pytest.param(black_hole, marks=pytest.mark.slow)])
-def test_who_cannot_be_reached_is_named_within_15_seconds_and_asked_nothing(place):
+def test_who_cannot_be_reached_is_named_soon_and_asked_nothing(place):
     """The rules go on without it; the address may be wrong, so it is said as soon as it is known."""
 
     async def run(url, said):
@@ -92,16 +93,16 @@ def test_who_cannot_be_reached_is_named_within_15_seconds_and_asked_nothing(plac
     with place() as url:
         asyncio.run(run(url, said))
     assert re.match(f"m is asked no more: the endpoint {url} cannot be reached", *said)
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < SOON
 
 
 @pytest.mark.slow
-def test_a_server_that_never_answers_is_named_within_15_seconds_and_waited_for():
+def test_a_server_that_never_answers_is_named_soon_and_waited_for():
     models = ScriptedFault("hang")
     started = time.monotonic()
     with ScriptedServer(lambda _: "fine", models=models) as server:
         assert "has answered nothing" in greeting(server.url)
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < SOON
 
 
 def test_work_ends_when_it_is_done_whoever_still_watches():
@@ -109,8 +110,8 @@ def test_work_ends_when_it_is_done_whoever_still_watches():
         return 7
 
     started = time.monotonic()
-    assert asyncio.run(attended(work(), asyncio.sleep(60))) == 7
-    assert time.monotonic() - started < 15
+    assert asyncio.run(attended(work(), asyncio.sleep(600))) == 7
+    assert time.monotonic() - started < SOON
 
 
 def test_what_fails_in_the_work_is_raised():

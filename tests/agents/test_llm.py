@@ -19,7 +19,7 @@ from accelopt.store import Journal
 
 
 def config(server, **settings):
-    settings = {"timeout": 20.0, "backoff": 0.01, "attempts": 4, **settings}
+    settings = {"timeout": 600.0, "backoff": 0.01, "attempts": 4, **settings}
     return ModelConfig(url=server.url, model=settings.pop("model", "m"), **settings)
 
 

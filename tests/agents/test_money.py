@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import random
+import threading
 import time
 
 import pytest
@@ -73,9 +74,21 @@ def test_a_budget_is_used_up_and_no_more(budget, answers):
     assert not ledger._reserved
 
 
+def meeting(number, tokens=lambda request: 2000):
+    """A model that answers nobody before so many have asked."""
+    met, turns = threading.Barrier(number), itertools.count()
+
+    def respond(request):
+        if next(turns) < number:
+            met.wait(60)
+        return Scripted("fine", output_tokens=tokens(request))
+
+    return respond
+
+
 def test_what_fits_goes_on_at_once():
-    _, server, _ = asked(Budget(money=30.0), 16, max_tokens=2000)
-    assert server.most_at_once > 8
+    ledger, server, _ = asked(Budget(money=30.0), 16, respond=meeting(16), max_tokens=2000)
+    assert ledger.total.calls == len(server.requests) == server.most_at_once == 16
 
 
 def test_what_a_failed_request_reserved_is_free_again():
@@ -141,7 +154,7 @@ def test_a_pause_that_is_no_number_is_none(wait):
     """`Retry-After-Ms: nan` would have been slept for."""
     begun = time.monotonic()
     said, [came], requests = told([ScriptedFault("status", 429, wait)])
-    assert (came, requests, said) == ("fine", 2, []) and time.monotonic() - begun < 5
+    assert (came, requests, said) == ("fine", 2, []) and time.monotonic() - begun < 60
 
 
 def test_a_limit_in_dollars_wants_prices():
@@ -160,7 +173,7 @@ def test_nobody_waits_for_an_endpoint_that_asks_for_too_much(asked_for):
     begun = time.monotonic()
     said, [came], requests = told([ScriptedFault("status", 429, asked_for)])
     assert "asks to be left alone" in came and requests == 1
-    assert time.monotonic() - begun < 5 and said == []
+    assert time.monotonic() - begun < 60 and said == []
 
 
 SAID = "m: status 429: Error code: 429 - scripted fault; asked again in 10 s"
@@ -171,7 +184,7 @@ def test_a_long_pause_is_announced_before_it_begins():
         said = asyncio.Queue()
         endpoint = Endpoint(config(server), InMemory(), Ledger(), say=said.put_nowait)
         task = asyncio.create_task(endpoint.ask(question()))
-        told = await asyncio.wait_for(said.get(), 5)
+        told = await asyncio.wait_for(said.get(), 60)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await endpoint.close()
@@ -185,35 +198,32 @@ def test_a_long_pause_is_announced_before_it_begins():
 def test_an_endpoint_that_says_nothing_usable_is_asked_no_more(hang):
     """Eight attempts at one that never answers, of up to four times `timeout` (600 s) each, took hours."""
     faults = itertools.repeat(ScriptedFault("hang")) if hang else ()
-    words = {"timeout": 0.05, "attempts": 8} if hang else {"attempts": 2}
+    words = {"timeout": 0.5, "attempts": 8} if hang else {"attempts": 2}
     said, came, requests = told(faults, lambda _: "", calls=DEAD_AFTER + 3, **words)
     assert requests == (2 if hang else 2 * DEAD_AFTER)
     *waiting, last = said
-    assert "asked no more" in last and ("no answer within 0.1" if hang else "unusable") in last
-    assert waiting == ["m: no answer within 0.05 seconds; asked again"] * hang
+    assert "asked no more" in last and ("no answer within 1 " if hang else "unusable") in last
+    assert waiting == ["m: no answer within 0.5 seconds; asked again"] * hang
     assert all(one in last for one in came[DEAD_AFTER:])
 
 
 def test_who_waits_for_a_silent_endpoint_waits_together():
     """Of sixteen calls under a budget each waited in vain by itself, also after the endpoint was given up."""
     _, server, came = asked(
-        Budget(money=0.02), 16, itertools.repeat(ScriptedFault("hang")), timeout=0.1
+        Budget(money=0.02), 16, itertools.repeat(ScriptedFault("hang")), timeout=0.5
     )
     assert len(server.requests) == 2
-    assert all("no answer within 0.2 seconds" in str(one) for one in came)
+    assert all("no answer within 1 seconds" in str(one) for one in came)
 
 
 def test_an_answer_is_bounded_under_a_budget():
     """Two unbounded answers of a dollar each went over a budget of one by a dollar."""
-
-    def respond(request):
-        return Scripted("fine", seconds=0.05, output_tokens=min(100_000, request["max_tokens"]))
-
-    ledger, server, _ = asked(Budget(money=10.0), 24, respond=respond)
+    answered = lambda request: min(100_000, request["max_tokens"])
+    ledger, server, _ = asked(Budget(money=10.0), 24, respond=meeting(2, answered))
     bounds = [request["max_tokens"] for request in server.requests]
     assert min(bounds) >= RESERVED_TOKENS and server.most_at_once > 1
     assert 10.0 <= ledger.total.money <= 10.0 + max(bounds) * 10.0 / 1e6
-    ledger, server, _ = asked(Budget(tokens=16_000_000), 2, respond=respond)
+    ledger, server, _ = asked(Budget(tokens=16_000_000), 2, respond=meeting(1, answered))
     assert server.requests[0]["max_tokens"] == 1_000_000
 
 

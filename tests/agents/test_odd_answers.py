@@ -145,6 +145,7 @@ def forms(value):
         "bare": text,
         "fenced": f"Here it is.\n{fence}\nThat is all.",
         "fence without a tag": f"```\n{json.dumps({'result': {'answer': value}})}\n```",
+        "quoted": "You wrote:\n" + "".join(f"> {line}\n" for line in text.splitlines()),
         "as a text": json.dumps(text),
         "fence in a list": "1. This:\n\n" + "".join(f"     {line}\n" for line in fence.splitlines()),
         "in prose": f"Of [0, 8) in lines [12, 14] I think {text} is it, isn't it?",
@@ -261,6 +262,16 @@ def test_code_with_the_spaces_of_a_page_is_code(space):
         + "    ```"
     )
     assert asked(written, answer)[0] == KERNEL
+
+
+@pytest.mark.parametrize("mark", ["> ", ">", "> > ", " > "])
+@pytest.mark.parametrize("fence", ["```python\n{}```\n", "{}", "Title: hoist\n\n~~~\n{}~~~\n"])
+def test_code_that_is_quoted_is_code(mark, fence):
+    """As in an e-mail; a line of code by itself may begin with the sign."""
+    kernel = KERNEL.replace("return x", "y = (x\n> 0)\n    return x")
+    lines = fence.format(kernel).splitlines()
+    assert asked(written, "So:\n" + "\n".join(mark + line for line in lines))[0] == kernel
+    assert asked(written, fence.format(kernel))[0] == kernel
 
 
 @pytest.mark.parametrize(

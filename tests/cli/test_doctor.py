@@ -21,7 +21,7 @@ def setup(tmp_path):
 
 def with_model(setup, **config):
     path = setup.kernel.with_name("model.json")
-    path.write_text(json.dumps({"model": "m", "timeout": 1.0, "attempts": 1, **config}))
+    path.write_text(json.dumps({"model": "m", "attempts": 1, **config}))
     return setup._replace(model_config=path)
 
 
@@ -60,7 +60,7 @@ def test_a_model_that_hangs(setup):
         ScriptedServer(lambda _: "", [ScriptedFault("hang")] * 9) as server,
         pytest.raises(ConfigError, match="the model does not answer"),
     ):
-        doctor.model(with_model(setup, url=server.url))
+        doctor.model(with_model(setup, url=server.url, timeout=1.0))
 
 
 def test_nothing_validates(setup, monkeypatch):

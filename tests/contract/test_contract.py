@@ -68,7 +68,7 @@ def test_contents_are_what_they_are_called():
     assert made["arange"][:3].tolist() == [5, 7, 9]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     arrays.arrays(np.uint8, arrays.array_shapes(max_dims=3, max_side=40)), st.sampled_from(DTYPES)
 )

@@ -15,7 +15,7 @@ if __name__ == "__main__":
     planted_fsm.Resources.log = Path(log)
     planted_fsm.Resources.seconds = 0.01
     case = planted_fsm.start(Path(folder).parent / "start")
-    model = {"url": url, "model": "m", "backoff": 0.01, "timeout": 5.0}
+    model = {"url": url, "model": "m", "backoff": 0.01}
     manager = FSMOptimizationManager(
         max_rounds=3, log_dir=folder, backend="planted_fsm:Resources", workers=2, model_config=model
     )

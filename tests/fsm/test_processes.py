@@ -17,7 +17,7 @@ def children():
     """The processes that this one has started and that are not gone."""
     found = set()
     for task in Path(f"/proc/{os.getpid()}/task").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # a thread that has ended since
+        with contextlib.suppress(OSError):  # a thread that has ended since
             found.update((task / "children").read_text().split())
     return found
 
@@ -59,7 +59,7 @@ def test_a_hanging_worker_is_ended_at_the_deadline(tmp_path, isolation):
 @ISOLATIONS
 def test_four_large_results_arrive(tmp_path, isolation):
     options = {"backend": "test_processes:Large", "isolation": isolation, "max_rounds": 1}
-    found = manage(tmp_path, deadline=60.0, **options)
+    found = manage(tmp_path, deadline=600.0, **options)
     kernels = [row["kernel_code"] for row in found["top_kernels"]]
     assert sum(len(text) > 2**20 for text in kernels) >= 2
     log = (tmp_path / "run" / "manager.log").read_text()

@@ -34,7 +34,7 @@ def developed(folder, test_code="", rounds=1, **script):
     with ScriptedServer(scripted.script(**script)) as server:
         found = manage(
             folder, test_code=test_code, strategy="greedy", num_workers=1, max_rounds=rounds,
-            model_config={"url": server.url, "model": "m", "backoff": 0.01, "timeout": 5.0},
+            model_config={"url": server.url, "model": "m", "backoff": 0.01},
         )  # fmt: skip
     journal = (folder / "run" / "journal.jsonl").read_text().splitlines()
     told = [json.loads(line) for line in journal]

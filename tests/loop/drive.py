@@ -47,7 +47,7 @@ async def run_toy(
     roles=ROLES_ASKED,
     **model,
 ):
-    config = ModelConfig(url=url, model="m", **{"timeout": 5.0, "backoff": 0.01, **model})
+    config = ModelConfig(url=url, model="m", **{"backoff": 0.01, **model})
     language = LanguageOptions(folder / "kernels", backend)
     options = WorkshopOptions(
         language,
@@ -75,8 +75,4 @@ if __name__ == "__main__":
     starts = [toy.start(kernels, 100.0), toy.start(kernels, 97.123, "other")]
     settings = SETTINGS._replace(iterations=2, plans=2)
     database = database[0] if database else None
-    asyncio.run(
-        run_toy(
-            Path(folder), url, starts=starts, settings=settings, database=database, timeout=60.0
-        )
-    )
+    asyncio.run(run_toy(Path(folder), url, starts=starts, settings=settings, database=database))

@@ -10,6 +10,7 @@ from scripted_server import ScriptedServer
 from accelopt.agents.lister import read_candidates
 from accelopt.agents.proposer import Listed, WrittenKernel
 from accelopt.experience import Transition
+from accelopt.kernels.moves import METHODS, what_it_does
 from accelopt.nodes import Plan
 from accelopt.search.method_catalog import DATASET
 from accelopt.stages.experience import METRICS
@@ -48,6 +49,12 @@ def test_a_models_kernels_are_built_by_their_names_in_the_catalog(tmp_path):
     assert [node.source for node in again.nodes] == [node.source for node in outcome.nodes]
 
 
+def test_known_methods_say_what_is_done():
+    """`schedule` was told as knobs of a run, and what they raise (issue 41)."""
+    told = [what_it_does(name, method.language) for name, method in METHODS.items()]
+    assert all(told) and not any("raises" in said or "try" in said.split() for said in told)
+
+
 def test_replies_are_read_and_what_is_wrong_is_said_once_more():
     good = {"think": "t", "method": "m", "detail": "d", "code": "def kernel():\n    pass"}
     assert read_candidates(json.dumps({"candidates": [good]})) == Listed(
@@ -55,7 +62,7 @@ def test_replies_are_read_and_what_is_wrong_is_said_once_more():
     )
     some = read_candidates(f"Here:\n```json\n{json.dumps([good, {'method': 'x'}, 3])}\n```")
     assert some.candidates[0].method == "m"
-    assert some.reason.startswith("1 of 2 candidates have no method, or no code")
+    assert some.reason == "candidate 2 has no `code`"
     fenced = {**good, "code": "```python\ndef kernel():\n    pass\n```"}
     assert read_candidates(json.dumps([fenced])).candidates == (
         WrittenKernel("m", "d", good["code"]),
@@ -67,7 +74,10 @@ def test_replies_are_read_and_what_is_wrong_is_said_once_more():
         .candidates[0]
         .code.endswith("return 1\n")
     )
-    assert isinstance(read_candidates(patched, "def other():\n    pass\n"), str)
+    refused = read_candidates(patched, "def other():\n    pass\n")
+    assert refused == "candidate 1 has a diff that does not fit the kernel"
+    lines = read_candidates(json.dumps([{**good, "code": good["code"].splitlines()}]))
+    assert lines.candidates[0].code == good["code"]
     for wrong in (
         "",
         "no",

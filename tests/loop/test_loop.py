@@ -121,7 +121,7 @@ def test_a_third_of_the_calls_failing_changes_no_result(answered, tmp_path):
     kinds = [f for f in FAULTS if f.kind not in ("hang", "huge", "drip")]
     faults = (chance.choice(kinds) if chance.random() < 0.3 else None for _ in range(10**6))
     with ScriptedServer(respond, faults) as server:
-        run(tmp_path, server.url)
+        run(tmp_path, server.url, attempts=20)
     calm, stormy = tables(answered[0]), tables(tmp_path)
     assert calm.keys() == stormy.keys()
     assert calm["results.csv"] == stormy["results.csv"]

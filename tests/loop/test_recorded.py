@@ -59,7 +59,7 @@ class Player:
 
 
 async def played(name, folder, url, target="trn1", rounds=2):
-    model = ModelConfig(url=url, model="recorded", timeout=60.0)
+    model = ModelConfig(url=url, model="recorded")
     place = RECORDED / name
     case = Case(
         problem=name,

@@ -1,6 +1,8 @@
 """What roles are told and how their answers are taken, with a scripted model (issue 41)."""
 
 import asyncio
+import json
+import re
 
 import models
 import pytest
@@ -56,7 +58,7 @@ def test_calls_beside_one_of_a_tool_that_does_not_exist_are_carried_out():
                   Scripted("done")])  # fmt: skip
 
     async def use(server):
-        config = ModelConfig(url=server.url, model="m", timeout=2.0, backoff=0.01)
+        config = ModelConfig(url=server.url, model="m", backoff=0.01)
         endpoint = Endpoint(config, InMemory(), Ledger())
         asked = Question("planner", "planner/x/0", "You plan.", "hello")
         try:
@@ -94,6 +96,22 @@ def test_what_failed_on_siblings_and_cousins_is_told(tmp_path):
         tried = text.partition("# Already tried")[2].partition("\n# ")[0]
         assert "change of 50" in tried and "change of 60" in tried
         assert "(on a kernel beside this one)" in tried
+
+
+def test_a_graph_search_tells_what_failed_in_the_round_under_way(tmp_path):
+    """Its round is as long as the search may be, and what was tried in it was told to nobody."""
+
+    def respond(request):
+        cost = re.search(r"COST = ([\d.]+)", request["messages"][-1]["content"])
+        if models.role_of(request) != "lister" or cost is None:
+            return "no optimization found"
+        codes = toy.kernel(float(cost[1]) / 2), toy.kernel(float(cost[1]) / 3, "WRONG = 1")
+        return json.dumps([{"method": f"m{n}", "code": code} for n, code in enumerate(codes)])
+
+    settings = Settings(strategy="regraph", iterations=3, evaluations=6)
+    _, asked = run(tmp_path, respond, settings=settings)
+    tried = [text.partition("# What was tried on it")[2] for text in of_role(asked, "lister")]
+    assert "off by 0.5" not in tried[0] and any('off by 0.5" (on a kernel be' in t for t in tried)
 
 
 class Limited(toy.ToyLanguage):

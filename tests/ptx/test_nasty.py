@@ -131,7 +131,7 @@ def structure(dag: RegionDag) -> tuple[object, ...]:
 KNOWN = {kernel: structure(analyse(TEXT, kernel)) for kernel in ("first", "third")}
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.lists(FILLERS, min_size=len(BLANKS), max_size=len(BLANKS)))
 def test_comments_and_line_breaks_change_nothing(fillers: list[str]) -> None:
     mixed = list(PIECES)
@@ -141,7 +141,7 @@ def test_comments_and_line_breaks_change_nothing(fillers: list[str]) -> None:
     assert {kernel: structure(analyse(text, kernel)) for kernel in KNOWN} == KNOWN
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.permutations(["$q", "r_", "v0", "x$y", "_z", "L12", "overs"]))
 def test_names_change_nothing(names: list[str]) -> None:
     text = TEXT
@@ -183,7 +183,7 @@ def test_what_is_not_ptx_is_said_in_a_sentence(text: str, said: str) -> None:
         analyse(text)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, len(TEXT)), st.integers(0, 40), st.text(max_size=6))
 def test_broken_text_is_refused_or_read(at: int, size: int, new: str) -> None:
     try:

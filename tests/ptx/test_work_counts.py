@@ -125,7 +125,7 @@ STATEMENTS = st.tuples(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(STATEMENTS, min_size=1, max_size=12))
 def test_statements_that_make_no_sense_are_read(statements) -> None:
     """Whatever stands where: every one is in a region, and nothing fails."""
@@ -198,7 +198,7 @@ COMPARE = {
 }  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.integers(-20, 20), st.integers(-20, 20), st.sampled_from([-7, -2, -1, 1, 2, 3]),
     st.sampled_from(sorted(COMPARE)), st.sampled_from(["s32", "u32"]), st.booleans(), st.booleans(),

@@ -62,7 +62,7 @@ def ask_beside(payload: Payload, channel: BinaryIO) -> None:
             f"tests.sandbox.misdeeds:{entry}",
             {},
             policy=Policy(readable=(str(Path(__file__).parents[1]), "/proc")),
-            limits=Limits(seconds=20),
+            limits=Limits(seconds=120),
             start=clean_server(["json", "numpy"]).start,
         ).result.decode()
         for entry in ("remember", "remember", "draw", "draw", "descriptors")
@@ -96,7 +96,7 @@ def crowd(payload: Payload, channel: BinaryIO) -> None:
         while True:
             hashlib.sha256(block)
 
-    for _ in range(20 * (os.cpu_count() or 1)):
+    for _ in range(50 * len(os.sched_getaffinity(0))):
         _thread.start_new_thread(spin, ())
     spin()
 
@@ -152,7 +152,7 @@ def nested(payload: Payload, channel: BinaryIO) -> None:
         "tests.sandbox.misdeeds:report",
         {"name": payload["name"], "path": payload["path"]},
         policy=Policy(readable=(str(Path(__file__).parents[1]),)),
-        limits=Limits(seconds=20),
+        limits=Limits(seconds=120),
     )
     said = [outcome.isolation, outcome.result.decode(), outcome.exit_code, outcome.output]
     channel.write(json.dumps(said).encode())

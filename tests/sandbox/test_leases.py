@@ -17,7 +17,7 @@ from pathlib import Path
 from accelopt.sandbox.leases import lease
 with lease("neuron-0", alone=sys.argv[2] == "alone", folder=Path(sys.argv[1])):
     print("held", flush=True)
-    time.sleep(60)
+    time.sleep(600)
 """
 
 

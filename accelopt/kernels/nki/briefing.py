@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import inf
+from typing import NamedTuple
 
 from accelopt.hardware import Hardware
 from accelopt.kernels.nki.advice import Rewrite, advice, advice_text, piece_rate
@@ -34,6 +36,7 @@ ENGINES = {
 }
 LIMITING = 0.12  # an engine whose absence saves less of the time does not limit the kernel
 MOST_LINES = 8
+ALIKE = 0.01  # of a kernel's time, by which what two cores do at the same time differs at most
 LOOKED_AT = 40  # longest gaps of an engine, of which those for one reason are told together
 MOST_PRICES = 16
 MOST_DECISIONS = 8
@@ -72,8 +75,8 @@ def briefing(
 
 def _engines(found: KernelProfile) -> str:
     """When each engine begins and ends, and its longest gaps with what they waited for, those for the same
-    together; cores that do the same at the same time together."""
-    told: dict[tuple[str, str], list[int]] = {}
+    together; cores that do the same at nearly the same time together, by the figures of the first."""
+    told: list[_Told] = []
     for one in engine_activity(found, LOOKED_AT):
         gaps = (
             f"{one.gaps:,} gaps, the longest:"
@@ -87,12 +90,42 @@ def _engines(found: KernelProfile) -> str:
             alike.setdefault(_waiting(gap), []).append(gap)
         most = sorted(alike.items(), key=lambda item: -sum(gap.ms for gap in item[1]))[:LONGEST]
         waits = [f"    {_gaps(same)}: {why}" for why, same in most]
-        told.setdefault((one.name, "\n".join([head, *waits])), []).append(one.core)
+        reasons = tuple((why, len(same)) for why, same in most)
+        times = [one.first_ms, one.last_ms, one.busy_ms]
+        for _, same in most:
+            times += [same[0].start_ms, same[0].ms, sum(gap.ms for gap in same)]
+        mine = _Told(one.name, reasons, times, "\n".join([head, *waits]), {one.core: 0.0})
+        for other in told:
+            apart = other.apart(mine)
+            if apart <= ALIKE * found.latency_ms:
+                other.cores[one.core] = apart
+                break
+        else:
+            told.append(mine)
     rows = ["engines from first to last instruction, and their longest gaps; ms after the launch"]
-    for (name, text), cores in told.items():
-        where = f" of core{'s' * (len(cores) > 1)} {', '.join(map(str, cores))}"
-        rows.append(f"  {name + where * (found.run.stream.cores > 1):8s} {text}")
+    for each in told:
+        where = f" of core{'s' * (len(each.cores) > 1)} {', '.join(map(str, each.cores))}"
+        if (apart := max(each.cores.values())) > 0:
+            where += f" (figures of the first, the others within {apart:.2g})"
+        rows.append(f"  {each.name + where * (found.run.stream.cores > 1):8s} {each.text}")
     return "\n".join(rows)
+
+
+class _Told(NamedTuple):
+    """What is told of an engine: why it stands still, and how often; when, in ms and in words; and of which
+    cores, with how far their times are from those of the first."""
+
+    name: str
+    reasons: tuple[tuple[str, int], ...]
+    times: list[float]
+    text: str
+    cores: dict[int, float]
+
+    def apart(self, other: _Told) -> float:
+        """By how much times differ at most, where the same is waited for; else infinite."""
+        if (self.name, self.reasons) != (other.name, other.reasons):
+            return inf
+        return max(abs(a - b) for a, b in zip(self.times, other.times, strict=True))
 
 
 def _gaps(same: Sequence[Gap]) -> str:

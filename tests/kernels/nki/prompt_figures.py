@@ -21,11 +21,11 @@ def number(text):
     return float(text.replace(",", ""))
 
 
-def near(text, value, slack=6e-3):
-    """The figure as a text with few digits says it, a share as %."""
+def near(text, value, slack=6e-3, more=0.0):
+    """The figure as a text with few digits says it, a share as %, or by so much `more` another one."""
     if text.endswith("%"):
         return abs(number(text[:-1]) / 100 - value) <= 0.0051
-    return abs(number(text) - value) <= slack * max(abs(value), 1e-12) + 1e-12
+    return abs(number(text) - value) <= slack * max(abs(value), 1e-12) + 1e-12 + more
 
 
 def half_a_digit(text, digits):
@@ -355,14 +355,15 @@ def _engines(text, facts):
     wrong, engine = [], ("", 0)
     for line in text.splitlines()[1:]:
         if one := re.fullmatch(
-            rf"  (\w+)(?: of cores? (\d(?:, \d)*))? +{N} to {N}, works for ([\d.]+)% of the time; .*",
+            rf"  (\w+)(?: of cores? (\d(?:, \d)*))?(?: \(figures of the first, the others within {N}\))? +{N} to {N}, works for ([\d.]+)% of the time; .*",
             line,
         ):
             cores = [*map(int, (one[2] or "0").split(", "))]
             engine = one[1], cores[0]
+            within = float(one[3] or 0) * 1.05
             good = all(
-                near(one[3], facts.first[one[1], core], 1e-3) and near(one[4], facts.last[one[1], core], 1e-3)
-                and abs(number(one[5]) / 100 - facts.found.occupancy_by_core[core][one[1]]) <= 6e-4
+                near(one[4], facts.first[one[1], core], 1e-3, within) and near(one[5], facts.last[one[1], core], 1e-3, within)
+                and abs(number(one[6]) / 100 - facts.found.occupancy_by_core[core][one[1]]) <= 6e-4 + within / facts.now
                 for core in cores
             )  # fmt: skip
         elif one := re.fullmatch(

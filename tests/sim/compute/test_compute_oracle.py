@@ -175,7 +175,7 @@ VALUES = np.arange(8 * ROWS * COLUMNS, dtype=np.float32).reshape(8, ROWS, COLUMN
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_random_programs_agree_with_the_plain_executor(threads: int, data: st.DataObject) -> None:
     writer = Writer(data)
@@ -192,7 +192,7 @@ def test_programs_of_a_grid_give_the_same_by_one_thread_and_by_several() -> None
     declared around the grid (a public attention kernel keeps its masks so)."""
     split: list[bool] = []
 
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=150)
     @given(data=st.data())
     def compare(data: st.DataObject) -> None:
         grid = loop_variable(data.draw(st.integers(2, 6)))

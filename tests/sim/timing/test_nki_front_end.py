@@ -125,7 +125,7 @@ def copied_windows(starts, width):
     return profile(trace_kernel(load(HEAD + WINDOWS).kernel, arguments, target="trn2"), TRN2)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=24), st.integers(1, 512))
 def test_only_loads_of_the_same_bytes_are_dropped(starts, width):
     """The arithmetic of addresses: each distinct window is loaded, and one more costs no less."""
@@ -186,7 +186,7 @@ ENGINES = st.sampled_from(["gpsimd_engine", "scalar_engine", "vector_engine"])
 WAYS = st.lists(ENGINES, max_size=2, unique=True)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.tuples(st.sampled_from([1, 2, 4]), st.sampled_from([1, 2]), st.sampled_from([1, 2, 3, 6])),
     st.tuples(WAYS, WAYS),

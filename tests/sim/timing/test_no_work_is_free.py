@@ -56,7 +56,7 @@ def test_more_distinct_work_costs_more(name, target):
     assert all(less < later for less, later in pairwise(latencies))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.integers(0, 500), min_size=1, max_size=60), st.integers(1, 512))
 def test_windows_are_merged_where_they_are_the_same(starts, width):
     """Every distinct window is worked on, however many and wherever they are; a nonsensical factor
@@ -71,7 +71,7 @@ def test_windows_are_merged_where_they_are_the_same(starts, width):
     assert once.latency_ms == apart.latency_ms
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.integers(0, 500), min_size=2, max_size=60, unique=True))
 def test_one_more_window_never_costs_less(starts):
     less, all_of_it = (
@@ -89,7 +89,7 @@ def test_transposes_that_go_to_other_partitions_leave_psum_one_by_one():
 
 
 @pytest.mark.parametrize("target", ["trn1", "trn2"])
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.integers(1, 10), st.sampled_from([32, 128, 512]))
 def test_a_tile_that_is_read_again_brings_no_buffers(target, back, width):
     """Buffers for what is live when work is first read, not for what somebody reads once more: that

@@ -68,7 +68,7 @@ class TestExpansion:
         visit(nest, ())
         assert walked == expected
 
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=100)
     @given(
         st.lists(
             st.tuples(
@@ -143,7 +143,7 @@ class TestCells:
         graph = depend(stream, TRN1, COMPILER_BOUNDS)
         assert graph.successors[:2] == [[2], [2]]
 
-    @settings(max_examples=30, deadline=None)
+    @settings(max_examples=30)
     @given(st.sampled_from([128, 256, 384, 512]), st.integers(1, 4))
     def test_a_reader_waits_for_exactly_the_writers_of_its_piece(self, width, pieces):
         program = program_of(kernels.copy_in_pieces, (128, width * pieces), width)

@@ -44,7 +44,9 @@ OF_PRODUCTS = {"append", "accumulate", "orient", "contract", "ahead"}
 
 
 class Tuning:
-    """Knobs and neighbours of the kernels of one run. `lifted` says what a kernel computes (raises
+    """Write the kernel anew by the cheapest loop nest of what it computes.
+
+    Knobs and neighbours of the kernels of one run: `lifted` says what a kernel computes (raises
     NotLifted, KernelFailure)."""
 
     def __init__(self, target: str, lifted: Callable[[Node], Lifted]) -> None:

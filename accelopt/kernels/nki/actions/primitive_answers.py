@@ -52,7 +52,7 @@ class OwnNest(NamedTuple):
 
 
 class NestKernel(NamedTuple):
-    """A nest, its kernel, and the primitive that led to it."""
+    """A nest, its kernel, in its author's words where somebody asked for it, and the primitive that led to it."""
 
     nest: Nest
     source: str
@@ -142,7 +142,7 @@ def after_all(
 def after(lifted: Lifted, nest: Nest, asked: Sequence[Primitive], target: str) -> NestKernel:
     """The kernel by a nest after some primitives. Raises NotNested."""
     nest, lowered = after_all(lifted, nest, asked, target)
-    return _kernel(lifted, nest, lowered, target)
+    return NestKernel(nest, authored(lifted, nest, lowered.source, target))
 
 
 def near(lifted: Lifted, nest: Nest, target: str) -> NearNests:
@@ -152,9 +152,8 @@ def near(lifted: Lifted, nest: Nest, target: str) -> NearNests:
     asked = [*neighbours(lifted.algorithm, nest, target), *_halvings(lifted, nest, target)]
     found = [*single_primitives(lifted.algorithm, nest, target, lowered, refused, asked)]
     found.sort(key=lambda one: one[2].price.ms)
-    kernels = (
-        _kernel(lifted, made, low, target, primitive) for primitive, made, low in found[:TIMED]
-    )
+    # They are timed, and not written: what is asked for then is put into its author's words.
+    kernels = [NestKernel(made, low.source, primitive) for primitive, made, low in found[:TIMED]]
     return NearNests(tuple(kernels), len(found), refused)
 
 
@@ -189,13 +188,6 @@ def _halvings(lifted: Lifted, nest: Nest, target: str) -> list[Primitive]:
     name = nest.stages[-1].members[-1]
     axes = ready(lifted.algorithm, nest).definition(name).axes
     return [Cores(definition=name, axis=axis.name) for axis in axes if axis.extent % 2 == 0]
-
-
-def _kernel(
-    lifted: Lifted, nest: Nest, lowered: Lowered, target: str, primitive: Primitive | None = None
-) -> NestKernel:
-    source = authored(lifted, nest, lowered.source, target)
-    return NestKernel(nest, source, primitive)
 
 
 def listing(

@@ -99,7 +99,7 @@ class Scheduling:
         except (NotLifted, KernelFailure, NotNested) as refusal:
             said = placeless(_said(refusal), self.inspector.write(node.case, node.source))
             return NestAnswer(f"There is no nest: {said}.")
-        self._keep_nests((after, *near.made))
+        self._keep_nests((after,))
         sources = [after.source, *(one.source for one in near.made)]
         times = await asyncio.gather(*(self._predicted(node.case, source) for source in sources))
         text = primitive_answers.listing(lifted, own, asked, after, near, times)

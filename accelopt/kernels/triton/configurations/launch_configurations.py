@@ -116,7 +116,7 @@ def _has_tiles(kernel: JitFunction) -> bool:
 
 
 def configurations(kernel: JitFunction, knobs: list[Knob]) -> Iterator[LaunchConfiguration]:
-    """Configurations to try, best expected first."""
+    """Run with other tiles, warps or stages: configurations, the best expected first."""
     programs = [knob for knob in knobs if knob.role is Role.PROGRAM]
     stepped = [knob for knob in knobs if knob.role is Role.LOOP]
     kind = kind_of(kernel, knobs)

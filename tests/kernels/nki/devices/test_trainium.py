@@ -300,8 +300,8 @@ def test_an_explorer_that_misbehaves_is_a_benchmarking_error(of_today, profiler,
 
 MISDEEDS = {
     "exit 0": "capture wrote no kernel.ntff",
-    "exec sleep 60": "capture took longer than 1 s",
-    "touch $5; (sleep 60) & exit 3": r"capture ended with exit code 3: $",
+    "exec sleep 600": "capture took longer than 1 s",
+    "touch $5; (sleep 600) & exit 3": r"capture ended with exit code 3: $",
     "head -c 10000000 /dev/zero | tr '\\0' x >&2; echo 'no \033[31mcore\nleft' >&2; exit 1":
         r"capture ended with exit code 1: x*.?no .*core left$",
     "printf '\\377\\376 broken' >&2; exit 1": "exit code 1: \ufffd\ufffd broken",
@@ -330,7 +330,7 @@ def test_a_tool_that_misbehaves_is_one_sentence_and_nothing_old_is_taken(
     started = time.monotonic()
     with pytest.raises((KernelFailure, ConfigError), match=MISDEEDS[script]) as failure:
         read_profile(of_today.profile(kept))
-    assert time.monotonic() - started < 30 and len(str(failure.value)) < 700
+    assert time.monotonic() - started < 120 and len(str(failure.value)) < 700
     assert "\n" not in str(failure.value) and "\033" not in str(failure.value)
     with pytest.raises(KernelFailure, match=r"kept/kernel\.neff/below: not a directory"):
         of_today.profile(kept / "kernel.neff" / "below")

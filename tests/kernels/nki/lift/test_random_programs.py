@@ -1,7 +1,7 @@
 """Random small kernels compute what the algorithm does that they lift to, or are refused."""
 
 import numpy as np
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from accelopt.algorithm.evaluation import evaluate
@@ -180,10 +180,7 @@ STEPS = {
 }  # fmt: skip
 
 
-@settings(
-    max_examples=60, deadline=None, derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow],
-)  # fmt: skip
+@settings(max_examples=60)
 @given(steps)
 @example([("accumulate", 7, 3, 4, 3), ("scan", 1, 5, 2, 2), ("blocks", 6, 6, 2, 0)])
 def test_a_random_kernel_and_its_algorithm_agree(plan):
