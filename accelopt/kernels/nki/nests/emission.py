@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from accelopt.algorithm.algorithm import (
@@ -58,12 +59,19 @@ BESIDE_BANKS = 4
 
 
 class _Term(NamedTuple):
-    """One of the products that are summed together: of what is stationary, then of what moves, the value, its
-    own axes, and which side it is."""
+    """One of the products that are summed together: of what is stationary, then of what moves, how it comes
+    there, the value, its own axes, and which side it is. Along axes that lie `apart`, outside of the stationary
+    ones on partitions, each element is a product of its own."""
 
-    operands: Operands
+    both: tuple[Operands, Operands]
     found: Product
     values: list[tuple[Value, tuple[Axis, ...], str]]
+    apart: tuple[Axis, ...]
+
+    @property
+    def operands(self) -> Operands:
+        """What the stationary operand comes with."""
+        return self.both[0]
 
     @property
     def rows(self) -> tuple[Axis, ...]:
@@ -72,16 +80,17 @@ class _Term(NamedTuple):
 
     @property
     def columns(self) -> tuple[Axis, ...]:
-        """The axes of what moves."""
-        return self.values[1][1]
+        """The axes of what moves, but for those on partitions."""
+        return tuple(axis for axis in self.values[1][1] if axis not in self.apart)
 
     def make(
         self, n: int, together: Sequence[Axis], where: Where
     ) -> Callable[[Round, Where], View]:
         """One of the operands, for all of some batches `together`."""
         value, own, side = self.values[n]
-        own = (*(axis for axis in together if axis in self.found.batch), *own)
-        return self.operands.make(value, own, where, side, moving=bool(n))
+        batch = (axis for axis in (*together, *self.apart) if axis in self.found.batch)
+        where = replace(where, part=self.both[n].where.part)
+        return self.both[n].make(value, (*batch, *own), where, side, moving=bool(n))
 
 
 class Emitter(Calculation):
@@ -264,7 +273,14 @@ class Emitter(Calculation):
             d for d in members if isinstance(d, Reduce) and looped & set(d.reduced)
         ]  # fmt: skip
         inner = looped & {axis for d in summing for axis in d.reduced}
-        parts = [(axes[p.axis], p.size) for p in (*stage.loops, *stage.partition)]
+        padded = {axis: Span(At(), axis.extent, p.size) for p in stage.partition
+                  if (axis := axes[p.axis]).extent < p.size}  # fmt: skip
+        if padded and (
+            self.laid or any({*lying} & {*d.reduced} for d in members if isinstance(d, Reduce))
+        ):
+            raise NotNested(f"{members[0].out} has room on partitions over which some are combined")
+        parts = [(axes[p.axis], p.size) for p in (*stage.loops, *stage.partition)
+                 if axes[p.axis] not in padded]  # fmt: skip
         self.carried, self.held_sums, self.sums, self.states = {}, {}, {}, {}
         stored = [d.out for d in members if self.is_stored(d)]
         self.masks = {
@@ -296,7 +312,9 @@ class Emitter(Calculation):
             self.copied = copied
 
         self.each(
-            Where(lying, self.program, ()), [part for part in parts if part[0] not in inner], body
+            Where(lying, {**self.program, **padded}, ()),
+            [part for part in parts if part[0] not in inner],
+            body,
         )
         self.sequential, self.engine = False, ""
         for finish in self.carried.values():
@@ -705,6 +723,7 @@ class Emitter(Calculation):
         alike = not rows and set(where.part) <= set(found.contracted)
         single = [(axis, 1) for axis in (*found.batch, *rows) if axis not in where.part
                   and where.span(axis).width > 1]  # fmt: skip
+        apart = [(axis, 1) for axis in terms[-1].apart if where.span(axis).width > 1]
         moving = [a for a in columns if where.span(a).width > 1]
         bank = self.spec.psum_bank_bytes // 4
         pieces = self.cut(where, moving, max(bank, self.stage.columns))
@@ -741,21 +760,28 @@ class Emitter(Calculation):
                         spans = {**own.where.spans,
                                  **{a: k.where.span(a) for a in terms[n].found.contracted}}  # fmt: skip
                         at = Where(terms[n].operands.lying, spans, spot.order)
+                        inner = terms[n].operands.where.part[len(terms[n].apart) :]
                         texts = []
                         for view, axes in (
-                            (stationary[n](k, at), where.part),
+                            (stationary[n](k, at), inner),
                             (moved[n](k, at), columns),
                         ):
-                            counts = [spot.span(a).width for a in axes]
+                            counts = [spot.span(a).lanes for a in axes]
                             sizes, s = merged(counts, [[view.strides.get(a, 0) for a in axes]])
                             texts.append(self.text.inside(
                                 view.tile, at.rows, view.offset, sizes, s[0], repeat=alike))  # fmt: skip
                         into = sums.moved(own.where, spot)
-                        dst = self.text.inside(sums.tile, spot.rows, into.offset, sizes, row_major(sizes))  # fmt: skip
-                        ns = matmul_ns(self.spec, width, spot.rows, terms[n].found.dtype)
+                        rows, low = spot.lanes(inner), At()
+                        for axis, (_, _, step) in zip(spot.part, spot.rows_at({}), strict=True):
+                            if axis in terms[n].apart:
+                                low += (
+                                    own.where.span(axis).start + spot.span(axis).start * -1
+                                ) * step
+                        dst = self.text.inside(sums.tile, rows, into.offset, sizes, row_major(sizes), low)  # fmt: skip
+                        ns = matmul_ns(self.spec, width, rows, terms[n].found.dtype)
                         self.put("", Form(self.text.product(dst, *texts), "tensor", ns))
 
-                    self.each(spot, beside, row)
+                    self.each(spot, [*beside, *apart], row)
 
                 def out(own: Round) -> None:
                     self.evacuate(
@@ -782,12 +808,10 @@ class Emitter(Calculation):
             own = self.reading.meanings[name].product if name != definition.out else found
             assert own is not None
             values = [(own.left, own.rows, "left"), (own.right, own.columns, "right")]
-            if where.part and set(where.part) <= set(own.columns):
+            if where.part and where.part[-1] in own.columns:
                 values.reverse()
             alike = not values[0][1] and set(where.part) <= set(own.contracted)
-            if not alike and not set(where.part) <= set(values[0][1]):
-                odd = next(axis.name for axis in where.part if axis not in values[0][1])
-                raise NotNested(f"{name} is a product, and both its operands depend on {odd}")
+            inner = where.part if alike else self.rows_of(name, own, values, where)
             if own.scale != found.scale:
                 if {own.scale.kind, found.scale.kind} != {"constant"}:
                     raise NotNested(f"{name} is scaled by other than {definition.out}")
@@ -799,10 +823,32 @@ class Emitter(Calculation):
                 at = sizes.index(min(sizes))
                 scaled = builder.apply("multiply", values[at][0], builder.constant(factor))
                 values[at] = (scaled, *values[at][1:])
-            made.append(_Term(Operands(self, self.definitions[name], own, where), own, values))
+            sides = [Operands(self, self.definitions[name], own, where)] * 2
+            if inner != where.part:
+                sides[1] = Operands(self, self.definitions[name], own, replace(where, part=inner))
+            apart = where.part[: len(where.part) - len(inner)]
+            made.append(_Term((sides[0], sides[1]), own, values, apart))
             if {*made[-1].columns} != {*made[0].columns}:
                 raise NotNested(f"{name} has other rows than {definition.out}")
         return made
+
+    def rows_of(
+        self, name: str, product: Product, values: Sequence[tuple[Value, tuple[Axis, ...], str]],
+        where: Where,
+    ) -> tuple[Axis, ...]:  # fmt: skip
+        """The axes on partitions along which a product's rows lie; outside of them only others that its operands
+        share, or that move. Each of their elements is a product, whose rows begin where engines reach them."""
+        (_, stationary, _), (_, moving, _) = values
+        outer = [axis for axis in where.part if axis not in stationary]
+        inner = where.part[len(outer) :]
+        shared = {*outer} <= {*product.batch, *moving} and bool(inner)
+        if outer and not (shared and {*inner} <= {*stationary}):
+            odd = outer[0].name
+            raise NotNested(f"{name} is a product, and both its operands depend on {odd}")
+        rows = where.lanes(inner)
+        if any(where.span(a).width > 1 for a in outer) and rows % (32 if rows <= 32 else 64):
+            raise NotNested(f"{name} has {rows} rows for each {outer[0].name}, not 32 or 64")
+        return inner
 
     def beside(
         self, batch: Collection[Axis], single: Sequence[tuple[Axis, int]], where: Where,

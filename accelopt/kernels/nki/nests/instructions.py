@@ -141,6 +141,12 @@ class Instructions(Loops):
         ns = matmul_ns(self.spec, rows, width, source.tile.dtype)
         self.put("", Form(self.text.transposed(dst, data), "tensor", ns))
 
+    def fill_zeros(self, tile: Tile) -> None:
+        """Fills a tile of which not all is written otherwise."""
+        dst = self.text.inside(tile, tile.partitions, At(), [tile.width], [1])
+        fill = self.text.filled(dst, (tile.partitions, tile.width), "0", tile.dtype)
+        self.put("", Form(fill, "vector", self.vector_ns(tile.width)))
+
     def column(self, view: View, rows: int) -> str:
         """One element a partition."""
         return self.text.inside(view.tile, rows, view.offset, [1], [1])

@@ -60,7 +60,7 @@ class OnChip:
         name, emitter = definition.out, self.emitter
         if definition.axes and not set(where.part) <= set(definition.axes):
             raise NotNested(f"{name} is combined over partitions, and no part of it stays there")
-        lying = {axis: where.span(axis).width for axis in where.part if definition.axes}
+        lying = {axis: where.span(axis).lanes for axis in where.part if definition.axes}
         cut = [axis for axis, size in lying.items() if size < axis.extent]
         if len(cut) > 1 or any(axis.extent % lying[axis] for axis in cut):
             raise NotNested(f"{name} does not lie on partitions in equal parts of one axis")
@@ -108,7 +108,11 @@ class OnChip:
                     strides[other] = strides.get(other, 0) + step * found.strides[axis]
                 continue
             row = next((a for a in where.part if index == index_of(a)), None)
-            if row is None or where.span(row).width > found.lying[axis]:
+            lanes, whole = (
+                where.span(row or axis).lanes,
+                where.span(row or axis).width == axis.extent,
+            )
+            if row is None or lanes > found.lying[axis] or (whole and lanes != found.lying[axis]):
                 raise NotNested(
                     f"{value.array} has {axis.name} on partitions, and is read elsewhere"
                 )

@@ -634,11 +634,11 @@ def _stage(
     if not set(lying) <= names:
         return None
     order = tuple(sorted(chosen, key=lambda axis: list(lying).index(axis.name)))
-    partition = filled(order, TARGETS[target].partitions)
-    held = {part.axis for part in partition}
     products = [
         found for d in definitions if (found := product_in(d)) and (found.rows or found.batch)
     ]
+    partition = _with_room(order, products, TARGETS[target].partitions)
+    held = {part.axis for part in partition}
     turning = {axis for found in products for axis in (*found.batch, *_on_rows(found, held))}
     rest = [axis for axis in common if axis.name not in held and axis in turning]
     whole = all(set(rest) <= set(d.axes) for d in definitions)
@@ -646,6 +646,27 @@ def _stage(
     if len(definitions) == 1:
         loops = ()
     return Stage(members=tuple(members), partition=partition, loops=loops)
+
+
+def _with_room(
+    order: tuple[Axis, ...], products: Sequence[Contraction], most: int
+) -> tuple[Part, ...]:
+    """What fills the partitions; where each of some axes has rows of a product of its own, each of their elements
+    has room for as many rows that the next begin where engines reach them."""
+    for product in products:
+        rows = product.columns if order and order[-1] in product.columns else product.rows
+        inner = tuple(axis for axis in order if axis in rows)
+        outer = order[: len(order) - len(inner)]
+        count = math.prod(axis.extent for axis in inner)
+        if not outer or inner != order[len(outer) :] or not inner:
+            continue
+        room = next((n for n in (32, 64) if count <= n), 0)
+        if not room or (len(inner) > 1 and count != room):
+            return filled(inner, most)
+        last = tuple(Part(axis=a.name, size=a.extent) for a in inner)
+        last = last if count == room else (Part(axis=inner[0].name, size=room),)
+        return (*filled(outer, most // room), *last)
+    return filled(order, most)
 
 
 def _on_rows(product: Contraction, held: set[str]) -> tuple[Axis, ...]:
