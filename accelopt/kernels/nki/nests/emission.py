@@ -738,6 +738,7 @@ class Emitter(Calculation):
         together = [axis for axis, _ in beside if axis in found.batch]
         one = self.is_taken_at_once(definition, found.scale, axes, moving, (taken, width))
         lying = (*(axis for axis, _ in beside), *columns)
+        shared = [p for p in (*beside, *apart) if p in apart or p[0] in together] if apart else []
 
         def batch(round_: Round) -> None:
             place = round_.where
@@ -762,9 +763,10 @@ class Emitter(Calculation):
                         at = Where(terms[n].operands.lying, spans, spot.order)
                         inner = terms[n].operands.where.part[len(terms[n].apart) :]
                         texts = []
+                        wide = at.within({axis: spot.span(axis) for axis, _ in shared})
                         for view, axes in (
-                            (stationary[n](k, at), inner),
-                            (moved[n](k, at), columns),
+                            (stationary[n](k, wide).moved(at, wide), inner),
+                            (moved[n](k, wide).moved(at, wide), columns),
                         ):
                             counts = [spot.span(a).lanes for a in axes]
                             sizes, s = merged(counts, [[view.strides.get(a, 0) for a in axes]])

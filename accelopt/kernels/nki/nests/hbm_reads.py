@@ -102,7 +102,7 @@ class Memory:
         """The part of a member's tile that is read; None where it holds something else."""
         offset = local.view.offset
         strides: dict[Axis, int] = {}
-        lying: list[Axis] = []
+        lying: dict[Axis, Axis] = {}
         for axis, index in zip(local.axes, value.indices, strict=True):
             span = local.where.span(axis)
             if axis in local.where.part:
@@ -113,7 +113,7 @@ class Memory:
                 mine = where.span(other)
                 if differs(mine.start, span.start) or mine.width != span.width:
                     return None
-                lying.append(other)
+                lying[axis] = other
                 continue
             base, steps = self.emitter.affine(index, where)
             if any(a in where.part for a in steps):
@@ -128,7 +128,8 @@ class Memory:
             offset = offset + begin * stride
             for a, s in steps.items():
                 strides[a] = strides.get(a, 0) + s * stride
-        wide = [a for a in lying if where.span(a).width > 1]
+        rows = [lying[axis] for axis in local.where.part if axis in lying]
+        wide = [a for a in rows if where.span(a).width > 1]
         if not set(local.axes) & set(local.where.part) and where.rows <= local.where.rows:
             return View(local.view.tile, collected(offset), strides)  # the same on every partition
         if wide != [a for a in where.part if where.span(a).width > 1]:

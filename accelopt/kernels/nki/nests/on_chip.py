@@ -93,7 +93,7 @@ class OnChip:
         found = self.held.get(value.array)
         if found is None:
             return None
-        offset, strides, lying = At(), dict[Axis, int](), list[Axis]()
+        offset, strides, lying = At(), dict[Axis, int](), dict[Axis, Axis]()
         if not found.axes and where.rows <= found.tile.partitions:
             return View(found.tile, offset, strides)  # the same on every partition
         for axis, index in zip(found.axes, value.indices, strict=True):
@@ -118,8 +118,9 @@ class OnChip:
                 )
             own = where.within({axis: where.span(row)})
             offset = offset + self._round(found, axis, own) * found.step
-            lying.append(row)
-        if [a for a in lying if where.span(a).width > 1] != [
+            lying[axis] = row
+        rows = [lying[axis] for axis in found.lying]
+        if [a for a in rows if where.span(a).width > 1] != [
             a for a in where.part if where.span(a).width > 1
         ]:
             raise NotNested(f"{value.array} lies on other partitions than those that read it")
