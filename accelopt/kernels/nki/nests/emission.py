@@ -25,7 +25,7 @@ from accelopt.kernels.nki.nests.condition_splitting import changing, deciding, p
 from accelopt.kernels.nki.nests.hbm_margins import margins_of
 from accelopt.kernels.nki.nests.hbm_reads import KEPT_BYTES, LITTLE, Memory
 from accelopt.kernels.nki.nests.instructions import is_one
-from accelopt.kernels.nki.nests.matmul_operands import Operands
+from accelopt.kernels.nki.nests.matmul_operands import STARTS, Operands
 from accelopt.kernels.nki.nests.matmul_time import matmul_ns
 from accelopt.kernels.nki.nests.moments import moments_of
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, ReadAfterChange, Stage, product_in
@@ -89,8 +89,10 @@ class _Term(NamedTuple):
         """One of the operands, for all of some batches `together`."""
         value, own, side = self.values[n]
         batch = (axis for axis in (*together, *self.apart) if axis in self.found.batch)
-        where = replace(where, part=self.both[n].where.part)
-        return self.both[n].make(value, (*batch, *own), where, side, moving=bool(n))
+        heads = {axis: Span(At(), axis.extent) for axis in self.operands.heads}
+        axes = tuple(axis for axis in (*batch, *own) if axis not in heads)
+        where = replace(where.within(heads), part=self.both[n].where.part)
+        return self.both[n].make(value, axes, where, side, moving=bool(n))
 
 
 class Emitter(Calculation):
@@ -762,8 +764,10 @@ class Emitter(Calculation):
                                  **{a: k.where.span(a) for a in terms[n].found.contracted}}  # fmt: skip
                         at = Where(terms[n].operands.lying, spans, spot.order)
                         inner = terms[n].operands.where.part[len(terms[n].apart) :]
-                        texts = []
-                        wide = at.within({axis: spot.span(axis) for axis, _ in shared})
+                        heads = terms[n].operands.heads
+                        high = at.within({axis: Span(At(), axis.extent) for axis in heads})
+                        first, texts = at.begins(heads, high), []
+                        wide = high.within({a: spot.span(a) for a, _ in shared if a not in heads})
                         for view, axes in (
                             (stationary[n](k, wide).moved(at, wide), inner),
                             (moved[n](k, wide).moved(at, wide), columns),
@@ -771,14 +775,9 @@ class Emitter(Calculation):
                             counts = [spot.span(a).lanes for a in axes]
                             sizes, s = merged(counts, [[view.strides.get(a, 0) for a in axes]])
                             texts.append(self.text.inside(
-                                view.tile, at.rows, view.offset, sizes, s[0], repeat=alike))  # fmt: skip
-                        into = sums.moved(own.where, spot)
-                        rows, low = spot.lanes(inner), At()
-                        for axis, (_, _, step) in zip(spot.part, spot.rows_at({}), strict=True):
-                            if axis in terms[n].apart:
-                                low += (
-                                    own.where.span(axis).start + spot.span(axis).start * -1
-                                ) * step
+                                view.tile, at.rows, view.offset, sizes, s[0], first, alike))  # fmt: skip
+                        into, rows = sums.moved(own.where, spot), spot.lanes(inner)
+                        low = own.where.begins(terms[n].apart, spot)
                         dst = self.text.inside(sums.tile, rows, into.offset, sizes, row_major(sizes), low)  # fmt: skip
                         ns = matmul_ns(self.spec, width, rows, terms[n].found.dtype)
                         self.put("", Form(self.text.product(dst, *texts), "tensor", ns))
@@ -829,6 +828,8 @@ class Emitter(Calculation):
             if inner != where.part:
                 sides[1] = Operands(self, self.definitions[name], own, replace(where, part=inner))
             apart = where.part[: len(where.part) - len(inner)]
+            for axis in {*sides[0].heads} - {*own.batch, *apart}:
+                raise NotNested(f"{name} has no product of its own for each {axis.name}")
             made.append(_Term((sides[0], sides[1]), own, values, apart))
             if {*made[-1].columns} != {*made[0].columns}:
                 raise NotNested(f"{name} has other rows than {definition.out}")
@@ -848,8 +849,8 @@ class Emitter(Calculation):
             odd = outer[0].name
             raise NotNested(f"{name} is a product, and both its operands depend on {odd}")
         rows = where.lanes(inner)
-        if any(where.span(a).width > 1 for a in outer) and rows % (32 if rows <= 32 else 64):
-            raise NotNested(f"{name} has {rows} rows for each {outer[0].name}, not 32 or 64")
+        if any(where.span(a).width > 1 for a in outer) and rows not in STARTS:
+            raise NotNested(f"{name} has {rows} rows for each {outer[0].name}, not {STARTS}")
         return inner
 
     def beside(

@@ -15,6 +15,7 @@ from accelopt.kernels.nki.nests.hbm_reads import LITTLE
 from accelopt.kernels.nki.nests.instructions import is_one
 from accelopt.kernels.nki.nests.nest import NotNested, TurnedInParts, Way
 from accelopt.kernels.nki.nests.places import Round, View, Where, row_major, spans_of
+from accelopt.kernels.nki.nests.preparing import own_axes
 from accelopt.kernels.nki.nests.statements import Form
 from accelopt.kernels.nki.nests.text import Tile, collected, merged
 from accelopt.kernels.nki.nests.tile_names import word_of
@@ -30,6 +31,8 @@ OPERAND_BYTES = 84 * 1024
 """Of a partition: an operand of a product that is kept whole."""
 MOST_BETWEEN = 1.25
 """Times the elements of an operand that its rows may take with what lies between them."""
+STARTS = 32, 64
+"""Partitions of which as many others begin where engines reach them."""
 SQUARE = 32
 """Rows and columns that the Vector engine transposes at once."""
 
@@ -43,26 +46,35 @@ class Operands:
         self.emitter = emitter
         self.definition = definition
         self.found = found
-        self.where = where
         self.pitched = dict[str, tuple[Axis, ...]]()
         laid = {axis for name in emitter.stage.members for axis in emitter.laid.get(name, ())}
         self.summed = max(found.contracted, key=lambda axis: (axis in laid, axis.extent))
         whole = min(emitter.spec.partitions, self.summed.extent)
         joined = {self.summed: 1 if self.summed in emitter.deciding else whole}
         if parts := dict(emitter.nest.contracted).get(definition.out):
-            named = {axis.name: axis for axis in found.contracted}
+            named = {axis.name: axis for axis in (*own_axes(definition), *found.contracted)}
             joined = {named[p.axis]: min(p.size, named[p.axis].extent) for p in parts}
             if decided := [a.name for a in joined if a in emitter.deciding]:
                 raise NotNested(
                     f"{definition.out} is decided along {decided[0]} element by element"
                 )
         self.lying = tuple(joined)
+        self.heads = tuple(axis for axis in joined if axis not in found.contracted)
+        """Axes of the result, of each of whose elements the operands of a product lie on partitions of their own."""
+        self.where = where.within({axis: Span(At(), axis.extent) for axis in self.heads})
         self.others = [(axis, 1) for axis in found.contracted if axis not in joined]
         self.joined = list(joined.items())
         self.parts = [*self.others, *self.joined]
         self.size = math.prod(joined.values())
         self.within: Span | None = None
         self.rounds = math.prod(-(-axis.extent // size) for axis, size in self.parts)
+        if self.heads:
+            rows = math.prod(axis.extent for axis in found.contracted)
+            whole = self.rounds == 1 and self.lying[: len(self.heads)] == self.heads
+            if not whole or rows not in STARTS:
+                raise NotNested(
+                    f"{definition.out} sums over {rows} for each {self.heads[0].name}, not {STARTS}"
+                )
 
     def whole(
         self,
@@ -76,7 +88,7 @@ class Operands:
         axes = self.own_axes(own, self.where)
         width = math.prod(self.where.span(axis).width for axis in axes)
         room = width * self.rounds * parse(self.found.dtype).itemsize
-        cut = any(axis.extent > size for axis, size in self.joined)
+        cut = any(axis.extent > size for axis, size in self.joined) or self.heads
         if cut or room > OPERAND_BYTES or self.found.dtype != "float32":
             return None
         kept = self._kept(value, axes, self.where, "direct", side, each)
@@ -168,7 +180,11 @@ class Operands:
         nest, name, both = self.emitter.nest, self.definition.out, ("left", "right")
         alike = self.found.alike and len({nest.way(name, s) for s in both}) == 1
         alike = alike and len({(nest.memory(name, s), (name, s) in nest.ahead) for s in both}) == 1
-        if not alike or (nest.way(name, side) or self._way(value, own, where)) != "turned":
+        if (
+            not alike
+            or len(own) > 1
+            or (nest.way(name, side) or self._way(value, own, where)) != "turned"
+        ):
             return None
         left = side == "left"
         (row,), (column,) = own, self.found.columns if left else self.found.rows

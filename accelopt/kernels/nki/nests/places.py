@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -57,6 +57,14 @@ class Where:
     def within(self, changes: Mapping[Axis, Span]) -> Where:
         """With other spans for some axes."""
         return Where(self.part, {**self.spans, **changes}, self.order)
+
+    def begins(self, axes: Collection[Axis], whole: Where) -> At:
+        """The partition of a whole that this is a part of along some axes, from which on it lies."""
+        steps, first = row_major([whole.span(axis).lanes for axis in whole.part]), At()
+        for axis, step in zip(whole.part, steps, strict=True):
+            if axis in axes:
+                first += (self.span(axis).start + whole.span(axis).start * -1) * step
+        return collected(first)
 
     def variables(self, axes: frozenset[Axis] | set[Axis]) -> set[str]:
         """The loop variables that the spans of some axes depend on."""

@@ -455,7 +455,8 @@ def _in_axes(name: str, does: str, axes: Iterable[Axis], parts: Sequence[Part]) 
 
 def _contracted(primitive: Contract, found: Contraction, nest: Nest, most: int) -> Nest:
     name = primitive.definition
-    _in_axes(name, "sums over", found.contracted, primitive.axes)
+    own = (*found.batch, *found.rows, *found.columns, *found.contracted)
+    _in_axes(name, "sums over", own, primitive.axes)
     if math.prod(part.size for part in primitive.axes) > most:
         raise NotNested(f"{name} has more elements in a round of its sum than {most} partitions")
     rest = tuple(pair for pair in nest.contracted if pair[0] != name)
