@@ -50,6 +50,12 @@ def rows_of(
     )
 
 
+def _meet(one: Sequence[Index], other: Sequence[Index]) -> bool:
+    """Whether two reads of an array may be of the same elements."""
+    ends = [(a.bounds, b.bounds) for a, b in zip(one, other, strict=True)]
+    return all(a[0] <= b[1] and b[0] <= a[1] for a, b in ends)
+
+
 class Memory:
     """Transfers of one nest."""
 
@@ -491,7 +497,13 @@ class Memory:
             )
             for _, steps in (self.emitter.affine(index, wide) for index in value.indices)
         )  # windows that overlap
-        readers = self.emitter.readers_of(array.name) & set(self.emitter.stage.members)
+        readers = {
+            name
+            for name in self.emitter.stage.members
+            for root in self.emitter.reading.meanings[name].roots
+            for other in inputs_of(root)
+            if other.array == array.name and _meet(other.indices, value.indices)
+        }
         size = parse(array.dtype).itemsize
         if not inner and not between and hull >= exact and len(readers) < 2:
             return self.widened(array, value, where, True)

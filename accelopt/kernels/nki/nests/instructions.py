@@ -142,10 +142,11 @@ class Instructions(Loops):
         self.put("", Form(self.text.transposed(dst, data), "tensor", ns))
 
     def fill_zeros(self, tile: Tile) -> None:
-        """Fills a tile of which not all is written otherwise."""
+        """Fills a tile of which not all is written otherwise: GpSimd does, which hardly waits for others."""
         dst = self.text.inside(tile, tile.partitions, At(), [tile.width], [1])
-        fill = self.text.filled(dst, (tile.partitions, tile.width), "0", tile.dtype)
-        self.put("", Form(fill, "vector", self.vector_ns(tile.width)))
+        fill = self.text.filled(dst, (tile.partitions, tile.width), "0", tile.dtype, "gpsimd")
+        cycles = self.spec.gpsimd_start_cycles + self.spec.gpsimd_cycles_per_element * tile.width
+        self.put("", Form(fill, "gpsimd", cycles / self.spec.gpsimd_ghz))
 
     def column(self, view: View, rows: int) -> str:
         """One element a partition."""

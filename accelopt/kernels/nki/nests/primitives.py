@@ -28,6 +28,7 @@ from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.nests.computed_together import NotTogether, repeated
 from accelopt.kernels.nki.nests.emission import CORES
 from accelopt.kernels.nki.nests.lowering import lower_nest
+from accelopt.kernels.nki.nests.matmul_operands import STARTS
 from accelopt.kernels.nki.nests.nest import (
     Memory,
     Nest,
@@ -490,6 +491,21 @@ def contractions(definition: Definition, most: int) -> list[tuple[Part, ...]]:
     return sorted(found, key=cost)
 
 
+def side_by_side(definition: Definition, most: int) -> list[tuple[Part, ...]]:
+    """All that a product sums over behind another axis, of each of whose elements it is a product of its own on
+    partitions of its own."""
+    product = product_in(definition)
+    axes = [axis for axis in product.contracted if axis.extent > 1] if product else []
+    rows = math.prod(axis.extent for axis in axes)
+    if product is None or rows not in STARTS:
+        return []
+    summed = tuple(Part(axis=axis.name, size=axis.extent) for axis in axes)
+    others = (*product.batch, *product.rows, *product.columns)
+    return [
+        (Part(axis=a.name, size=a.extent), *summed) for a in others if 1 < a.extent <= most // rows
+    ]
+
+
 def split(nest: Nest, definition: Definition, name: str, size: int) -> Nest:
     """A nest with an axis of a definition cut in two everywhere; the stages run over the same."""
     extents = {axis.name: axis.extent for axis in own_axes(definition)}
@@ -766,7 +782,7 @@ def neighbours(algorithm: Algorithm, nest: Nest, target: str = "trn1") -> Iterat
             if product.out in dict(nest.accumulated):
                 yield Accumulate(definition=product.out)
             joined = dict(nest.contracted).get(product.out, ())
-            for axes in ((), *contractions(product, most)):
+            for axes in ((), *contractions(product, most), *side_by_side(product, most)):
                 if axes != joined:
                     yield Contract(definition=product.out, axes=axes)
             sides: tuple[Literal["left", "right"], ...] = ("left", "right")

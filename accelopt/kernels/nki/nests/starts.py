@@ -29,6 +29,7 @@ from accelopt.kernels.nki.nests.computed_together import (
     brought,
     repeating,
 )
+from accelopt.kernels.nki.nests.matmul_operands import STARTS
 from accelopt.kernels.nki.nests.nest import (
     PLAIN,
     Nest,
@@ -43,7 +44,14 @@ from accelopt.kernels.nki.nests.nest import (
     ready,
 )
 from accelopt.kernels.nki.nests.preparing import own_axes, prepared
-from accelopt.kernels.nki.nests.primitives import Cores, changed, contractions, read_later, split
+from accelopt.kernels.nki.nests.primitives import (
+    Cores,
+    changed,
+    contractions,
+    read_later,
+    side_by_side,
+    split,
+)
 from accelopt.kernels.nki.nests.read_ranges import made_of
 from accelopt.kernels.nki.nests.skipping import masks_of
 
@@ -135,6 +143,7 @@ def _starting(algorithm: Algorithm, chosen: Nest, target: str, seen: set[Nest]) 
             *blocks,
             *(made for one in (nest, *blocks) for made in _in_rounds(algorithm, one)),
             *_joined_sums(algorithm, nest, target),
+            *_side_by_side(algorithm, nest, target),
             *_by_terms(algorithm, nest),
             *_summed_as_laid(algorithm, chosen, target),
             *_laid_as_read(algorithm, chosen, lying, target),
@@ -335,6 +344,39 @@ def _joined_sums(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest
         )
         if entries:
             yield nest.model_copy(update={"contracted": entries})
+
+
+def _side_by_side(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
+    """With as many products of a batch on partitions, in what they sum over, as there is room for."""
+    most, found = TARGETS[target].partitions, dict[str, tuple[Part, ...]]()
+    outer = {part.axis for stage in nest.stages for part in stage.partition[:-1]}
+
+    def shared(definition: Definition) -> list[Axis]:
+        product = product_in(definition)
+        if product is None or not product.rows:
+            return []
+        one_sided = (a for a in (*product.rows, *product.columns) if a.name in outer)
+        return [*product.batch[::-1], *one_sided]
+
+    for definition in ready(algorithm, nest).definitions:
+        summed = (
+            math.prod(a.extent for a in definition.reduced) if isinstance(definition, Reduce) else 1
+        )
+        for axis in shared(definition) if summed in STARTS else ():
+            if axis.extent <= most // summed:
+                break
+            if axis.extent % (most // summed) == 0:
+                with suppress(NotNested):
+                    nest = split(nest, definition, axis.name, most // summed)
+                break
+    outer |= {f"{name}_0" for name in outer}
+    for definition in ready(algorithm, nest).definitions:
+        names = [axis.name for axis in shared(definition)]
+        parts = [p for p in side_by_side(definition, most) if p[0].axis in names]
+        if parts:
+            found[definition.out] = min(parts, key=lambda p: names.index(p[0].axis))
+    if found:
+        yield nest.model_copy(update={"contracted": tuple(found.items())})
 
 
 def _blocked(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
