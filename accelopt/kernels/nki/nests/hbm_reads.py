@@ -655,6 +655,8 @@ class Memory:
                 self.transfer(array, moved, offset + at * (size * step), rows, own, low=low)
             return
         own_rows = list(zip(counts, *steps, strict=True))
+        if own_rows[-1][2] != 1:  # each is the first of several partitions
+            own_rows.append((1, 0, 1))
         self._transfer(array, view, offset, own_rows, dims, At(low), store)
 
     def part(

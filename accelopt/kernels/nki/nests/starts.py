@@ -700,7 +700,7 @@ def _with_room(
         inner = tuple(axis for axis in order if axis in rows)
         outer = order[: len(order) - len(inner)]
         count = math.prod(axis.extent for axis in inner)
-        if not outer or inner != order[len(outer) :] or not inner:
+        if not outer or inner != order[len(outer) :] or count == 1:
             continue
         room = next((n for n in (32, 64) if count <= n), 0)
         if not room or (len(inner) > 1 and count != room):
