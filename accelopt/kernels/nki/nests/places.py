@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -12,6 +13,11 @@ from accelopt.algorithm.index import Axis
 from accelopt.kernels.nki.nests.axis_positions import At, Span
 from accelopt.kernels.nki.nests.statements import For, If, Line, NestNode, line
 from accelopt.kernels.nki.nests.text import Tile, collected
+
+
+@functools.lru_cache(maxsize=4096)
+def _whole(axis: Axis) -> Span:
+    return Span(At(), axis.extent)
 
 
 @dataclass(frozen=True)
@@ -25,7 +31,7 @@ class Where:
 
     def span(self, axis: Axis) -> Span:
         """Where along an axis."""
-        return self.spans.get(axis) or Span(At(), axis.extent)
+        return self.spans.get(axis) or _whole(axis)
 
     @property
     def rows(self) -> int:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from accelopt.algorithm.algorithm import Algorithm, axes_of
+from accelopt.algorithm.algorithm import Algorithm, Reduce, axes_of
 from accelopt.kernels.nki.nests.lowering import Interface, Lowered, lower_nest
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, product_in, ready
 from accelopt.kernels.nki.nests.primitives import (
@@ -156,6 +156,8 @@ class _Search:
         """Times the cheapest nests of some to begin with, and of what they are with wide instructions, rows
         spread, operands resident; then, of those with arrays transposed."""
         here, starts = ([n for n in starts if bool(n.brought) == of] for of in (True, False))
+        apart = dict.fromkeys(n for n in starts if shares_what_is_summed(self.algorithm, n))
+        starts = [nest for nest in starts if nest not in apart]
         turned = [
             made for nest in starts if (made := with_arrays_turned(self.algorithm, nest)).turned
         ]
@@ -168,6 +170,7 @@ class _Search:
         self.time(self.priced(turned)[: FIRST // 2])
         self.time(to_all[: FIRST // 5])
         self.time(self.priced(self.varied(here))[: FIRST // 2])
+        self.time(self.priced(self.varied([*apart]))[: FIRST // 2])
 
     def varied(self, starts: Sequence[Nest]) -> Iterator[Nest]:
         """Nests, and what they are with wide instructions, rows spread, operands resident."""
@@ -220,6 +223,16 @@ def comes_to_all(nest: Nest) -> bool:
         names == tuple(part.axis for part in stage.partition)
         for stage in nest.stages
         for _, names in stage.laid
+    )
+
+
+def shares_what_is_summed(algorithm: Algorithm, nest: Nest) -> bool:
+    """Whether several products of a batch lie on partitions beside each other, in what they sum over."""
+    definitions = {d.out: d for d in ready(algorithm, nest).definitions}
+    return any(
+        isinstance(d := definitions[name], Reduce)
+        and parts[0].axis not in {a.name for a in d.reduced}
+        for name, parts in nest.contracted
     )
 
 

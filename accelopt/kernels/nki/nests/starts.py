@@ -205,12 +205,15 @@ def _skipping(algorithm: Algorithm, nest: Nest, has_kernel: Callable[[Nest], boo
     definitions = {d.out: d for d in ready(algorithm, nest).definitions}
     for at, stage in enumerate(nest.stages):
         members = [definitions[name] for name in stage.members]
-        for axis in dict.fromkeys(axis for d in members for axis in own_axes(d)):
+        axes = dict.fromkeys(axis for d in members for axis in own_axes(d))
+        for axis in reversed(axes):
             if masks_of(members, axis):
                 skipped = stage.model_copy(update={"skipped": (axis.name,)})
                 stages = (*nest.stages[:at], skipped, *nest.stages[at + 1 :])
                 made = nest.model_copy(update={"stages": stages})
-                nest = made if has_kernel(made) else nest
+                if has_kernel(made):
+                    nest = made
+                    break
     return nest
 
 
