@@ -69,6 +69,8 @@ class _Search:
         self.dialect = dialect
         self.times = times
         self.found = FoundNests()
+        self.known = math.inf
+        """The least simulated time of what was searched before."""
         self.seen: set[str] = set()
         self.lowered: dict[Nest, Lowered | None] = {}
 
@@ -97,12 +99,13 @@ class _Search:
     def time(self, pairs: Sequence[tuple[Nest, Lowered]]) -> None:
         """Times kernels on the simulated core, but for those whose busiest engine alone takes much longer
         than the fastest."""
-        pairs = [pair for pair in pairs if pair[1].price.ms < LOOSE * self.best]
+        best = min(self.best, self.known)
+        pairs = [pair for pair in pairs if pair[1].price.ms < LOOSE * best]
         if not pairs:
             return
         sources = [lowered.source for _, lowered in pairs]
         self.seen.update(sources)
-        taken = self.times(sources, HOPELESS * self.best)
+        taken = self.times(sources, HOPELESS * best)
         self.found.timed += [
             TimedNest(nest, lowered, ms, ms.reason if isinstance(ms, Refused) else "")
             for (nest, lowered), ms in zip(pairs, taken, strict=True)
@@ -115,14 +118,25 @@ class _Search:
         return self.found.timed[0].latency_ms if self.found.timed else math.inf
 
     def run(self) -> FoundNests:
-        """All of it."""
+        """All of it; from nests with batches side by side on their own, so that neither crowds out the other."""
         starts = list(starting_nests(self.algorithm, self.target))
+        apart = [n for n in starts if shares_what_is_summed(self.algorithm, n)]
+        self.descend([nest for nest in starts if nest not in apart])
+        first, self.found.timed = self.found.timed, []
+        self.known = first[0].latency_ms if first else math.inf
+        if apart:
+            self.descend(apart)
+        self.found.timed = sorted([*first, *self.found.timed], key=lambda timed: timed.latency_ms)
+        return self.found
+
+    def descend(self, starts: list[Nest]) -> None:
+        """Times some nests to begin with, and what single primitives make of the fastest."""
         if self.interface.cores > 1:
             halved = (m for n in starts for m in on_two_cores(self.algorithm, n, self.target))
             self.begin([nest for nest, _ in self.priced(halved)])
         self.begin(starts)
         if not self.found.timed:
-            return self.found
+            return
         self.time_with(static=True)
         tried: set[Nest] = set()
         for _ in range(ROUNDS):
@@ -146,7 +160,6 @@ class _Search:
             self.time(self.priced(self.on_engines(self.found.timed[0].nest))[:EACH])
             if self.best > before * (1 - LEAST_GAIN):
                 break
-        return self.found
 
     def time_with(self, **update: bool) -> None:
         """Times the fastest nests with some fields of all stages changed."""
@@ -156,8 +169,6 @@ class _Search:
         """Times the cheapest nests of some to begin with, and of what they are with wide instructions, rows
         spread, operands resident; then, of those with arrays transposed."""
         here, starts = ([n for n in starts if bool(n.brought) == of] for of in (True, False))
-        apart = dict.fromkeys(n for n in starts if shares_what_is_summed(self.algorithm, n))
-        starts = [nest for nest in starts if nest not in apart]
         turned = [
             made for nest in starts if (made := with_arrays_turned(self.algorithm, nest)).turned
         ]
@@ -170,7 +181,6 @@ class _Search:
         self.time(self.priced(turned)[: FIRST // 2])
         self.time(to_all[: FIRST // 5])
         self.time(self.priced(self.varied(here))[: FIRST // 2])
-        self.time(self.priced(self.varied([*apart]))[: FIRST // 2])
 
     def varied(self, starts: Sequence[Nest]) -> Iterator[Nest]:
         """Nests, and what they are with wide instructions, rows spread, operands resident."""
