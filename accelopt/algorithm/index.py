@@ -51,9 +51,6 @@ class Axis:
     name: str
     extent: int
 
-    def __hash__(self) -> int:
-        return hash(self.name)  # asked for often; few axes differ in their extent alone
-
     @property
     def bounds(self) -> tuple[int, int]:
         """Smallest and largest value."""

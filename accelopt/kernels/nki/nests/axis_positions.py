@@ -19,14 +19,10 @@ class At:
 
     def __add__(self, other: At | int) -> At:
         if isinstance(other, int):
-            return At(self.constant + other, self.terms) if other else self
-        if not (other.constant or other.terms):
-            return self
+            return At(self.constant + other, self.terms)
         return At(self.constant + other.constant, self.terms + other.terms)
 
     def __mul__(self, factor: int) -> At:
-        if not self.terms:
-            return At(self.constant * factor)
         return At(self.constant * factor, tuple((v, c * factor) for v, c in self.terms))
 
     def __str__(self) -> str:

@@ -146,11 +146,8 @@ class Operands:
                         a: k.where.span(a) for a in self.found.contracted}}, place.order), whole)  # fmt: skip
         base = None
         whole = where.within({a: Span(At(), a.extent) for a, _ in self.others})
-        if (
-            way == "direct"
-            and not padded
-            and self._by_batch(value, axes, replace(whole, part=self.lying))
-        ):
+        direct = way == "direct" and not padded
+        if direct and self._by_batch(value, axes, replace(whole, part=self.lying)):
             return lambda k, place: self._once(value, axes, place, way, k)
         if (self.definition.out, side) in nest.ahead:
             base = where
@@ -180,11 +177,8 @@ class Operands:
         nest, name, both = self.emitter.nest, self.definition.out, ("left", "right")
         alike = self.found.alike and len({nest.way(name, s) for s in both}) == 1
         alike = alike and len({(nest.memory(name, s), (name, s) in nest.ahead) for s in both}) == 1
-        if (
-            not alike
-            or len(own) > 1
-            or (nest.way(name, side) or self._way(value, own, where)) != "turned"
-        ):
+        alike = alike and len(own) == 1
+        if not alike or (nest.way(name, side) or self._way(value, own, where)) != "turned":
             return None
         left = side == "left"
         (row,), (column,) = own, self.found.columns if left else self.found.rows
@@ -379,13 +373,8 @@ class Operands:
         loads = (
             value.kind == "input" and not self._on_chip(value) and value.dtype == self.found.dtype
         )
-        if (
-            self.rounds > 1
-            or not loads
-            or len(axes) < 2
-            or where.is_padded(axes)
-            or value.array in emitter.memory.unmade
-        ):
+        loads = loads and not where.is_padded(axes)
+        if self.rounds > 1 or not loads or len(axes) < 2 or value.array in emitter.memory.unmade:
             return {}
         value = emitter.memory.stored(value)
         _, steps = emitter.memory.address(emitter.arrays[value.array], value.indices, where)

@@ -108,11 +108,9 @@ class OnChip:
                     strides[other] = strides.get(other, 0) + step * found.strides[axis]
                 continue
             row = next((a for a in where.part if index == index_of(a)), None)
-            lanes, whole = (
-                where.span(row or axis).lanes,
-                where.span(row or axis).width == axis.extent,
-            )
-            if row is None or lanes > found.lying[axis] or (whole and lanes != found.lying[axis]):
+            span, most = where.span(row or axis), found.lying[axis]
+            fits = span.lanes == most or (span.lanes < most and span.width < axis.extent)
+            if row is None or not fits:
                 raise NotNested(
                     f"{value.array} has {axis.name} on partitions, and is read elsewhere"
                 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -13,11 +12,6 @@ from accelopt.algorithm.index import Axis
 from accelopt.kernels.nki.nests.axis_positions import At, Span
 from accelopt.kernels.nki.nests.statements import For, If, Line, NestNode, line
 from accelopt.kernels.nki.nests.text import Tile, collected
-
-
-@functools.lru_cache(maxsize=4096)
-def _whole(axis: Axis) -> Span:
-    return Span(At(), axis.extent)
 
 
 @dataclass(frozen=True)
@@ -31,7 +25,7 @@ class Where:
 
     def span(self, axis: Axis) -> Span:
         """Where along an axis."""
-        return self.spans.get(axis) or _whole(axis)
+        return self.spans.get(axis) or Span(At(), axis.extent)
 
     @property
     def rows(self) -> int:
@@ -48,11 +42,10 @@ class Where:
 
     def rows_at(self, steps: Mapping[Axis, int]) -> list[tuple[int, int, int]]:
         """Of each axis on partitions, how many elements, and steps in an array and in partitions."""
-        apart = row_major([self.span(axis).lanes for axis in self.part])
-        return [
-            (self.span(axis).width, steps.get(axis, 0), step)
-            for axis, step in zip(self.part, apart, strict=True)
-        ]
+        apart = zip(
+            self.part, row_major([self.span(axis).lanes for axis in self.part]), strict=True
+        )
+        return [(self.span(axis).width, steps.get(axis, 0), step) for axis, step in apart]
 
     def free(self, axes: frozenset[Axis] | set[Axis]) -> tuple[Axis, ...]:
         """Those of some axes that lie along the free axis, in order."""
@@ -66,11 +59,8 @@ class Where:
 
     def begins(self, axes: Collection[Axis], whole: Where) -> At:
         """The partition of a whole that this is a part of along some axes, from which on it lies."""
-        steps, first = row_major([whole.span(axis).lanes for axis in whole.part]), At()
-        for axis, step in zip(whole.part, steps, strict=True):
-            if axis in axes:
-                first += (self.span(axis).start + whole.span(axis).start * -1) * step
-        return collected(first)
+        steps = dict(zip(whole.part, (step for *_, step in whole.rows_at({})), strict=True))
+        return View(Tile("", 0, 0), At(), {a: steps[a] for a in axes}).moved(self, whole).offset
 
     def variables(self, axes: frozenset[Axis] | set[Axis]) -> set[str]:
         """The loop variables that the spans of some axes depend on."""

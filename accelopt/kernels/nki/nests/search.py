@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from accelopt.algorithm.algorithm import Algorithm, Reduce, axes_of
+from accelopt.algorithm.algorithm import Algorithm, axes_of
 from accelopt.kernels.nki.nests.lowering import Interface, Lowered, lower_nest
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, product_in, ready
 from accelopt.kernels.nki.nests.primitives import (
@@ -122,8 +122,7 @@ class _Search:
         starts = list(starting_nests(self.algorithm, self.target))
         apart = [n for n in starts if shares_what_is_summed(self.algorithm, n)]
         self.descend([nest for nest in starts if nest not in apart])
-        first, self.found.timed = self.found.timed, []
-        self.known = first[0].latency_ms if first else math.inf
+        self.known, first, self.found.timed = self.best, self.found.timed, []
         if apart:
             self.descend(apart)
         self.found.timed = sorted([*first, *self.found.timed], key=lambda timed: timed.latency_ms)
@@ -238,12 +237,8 @@ def comes_to_all(nest: Nest) -> bool:
 
 def shares_what_is_summed(algorithm: Algorithm, nest: Nest) -> bool:
     """Whether several products of a batch lie on partitions beside each other, in what they sum over."""
-    definitions = {d.out: d for d in ready(algorithm, nest).definitions}
-    return any(
-        isinstance(d := definitions[name], Reduce)
-        and parts[0].axis not in {a.name for a in d.reduced}
-        for name, parts in nest.contracted
-    )
+    own = {d.out: {axis.name for axis in d.axes} for d in ready(algorithm, nest).definitions}
+    return any(parts[0].axis in own[name] for name, parts in nest.contracted)
 
 
 def _cost(pair: tuple[Nest, Lowered]) -> tuple[float, float]:

@@ -358,26 +358,20 @@ def _side_by_side(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nes
         product = product_in(definition)
         if product is None or not product.rows:
             return []
-        one_sided = (a for a in (*product.rows, *product.columns) if a.name in outer)
-        return [*product.batch[::-1], *one_sided]
+        others = (*product.rows, *product.columns)
+        return [*product.batch[::-1], *(axis for axis in others if axis.name in outer)]
 
     for definition in ready(algorithm, nest).definitions:
-        summed = (
-            math.prod(a.extent for a in definition.reduced) if isinstance(definition, Reduce) else 1
-        )
-        for axis in shared(definition) if summed in STARTS else ():
-            if axis.extent <= most // summed:
-                break
-            if axis.extent % (most // summed) == 0:
-                with suppress(NotNested):
-                    nest = split(nest, definition, axis.name, most // summed)
-                break
+        rows = math.prod(a.extent for a in own_axes(definition)[len(definition.axes) :])
+        axis = next(iter(shared(definition) if rows in STARTS else ()), None)
+        if axis and axis.extent > most // rows:
+            with suppress(NotNested):
+                nest = split(nest, definition, axis.name, most // rows)
     outer |= {f"{name}_0" for name in outer}
     for definition in ready(algorithm, nest).definitions:
-        names = [axis.name for axis in shared(definition)]
-        parts = [p for p in side_by_side(definition, most) if p[0].axis in names]
-        if parts:
-            found[definition.out] = min(parts, key=lambda p: names.index(p[0].axis))
+        parts = {p[0].axis: p for p in side_by_side(definition, most)}
+        if names := [axis.name for axis in shared(definition) if axis.name in parts]:
+            found[definition.out] = parts[names[0]]
     if found:
         yield nest.model_copy(update={"contracted": tuple(found.items())})
 
@@ -705,11 +699,11 @@ def _with_room(
         count = math.prod(axis.extent for axis in inner)
         if not outer or inner != order[len(outer) :] or count == 1:
             continue
-        room = next((n for n in (32, 64) if count <= n), 0)
+        room = next((n for n in STARTS if count <= n), 0)
         if not room or (len(inner) > 1 and count != room):
             return filled(inner, most)
-        last = tuple(Part(axis=a.name, size=a.extent) for a in inner)
-        last = last if count == room else (Part(axis=inner[0].name, size=room),)
+        sizes = [room // (count // axis.extent) for axis in inner]
+        last = (Part(axis=a.name, size=n) for a, n in zip(inner, sizes, strict=True))
         return (*filled(outer, most // room), *last)
     return filled(order, most)
 

@@ -34,8 +34,6 @@ class Tile(NamedTuple):
 
 def collected(at: At) -> At:
     """The place with every variable once."""
-    if len(at.terms) < 2 and all(factor for _, factor in at.terms):
-        return at
     terms: dict[str, int] = {}
     for name, factor in at.terms:
         terms[name] = terms.get(name, 0) + factor
