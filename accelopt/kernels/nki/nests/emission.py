@@ -364,10 +364,7 @@ class Emitter(Calculation):
                 if part.function not in NEUTRAL:
                     raise NotNested(f"{definition.out} is one of all its elements, in no rounds")
                 total = self.new_tile(word_of(part), place, place.free(part.axes))
-                dst = self.text.inside(total.tile, place.rows, At(), [total.tile.width], [1])
-                neutral = str(NEUTRAL[part.function])
-                fill = self.text.filled(dst, (place.rows, total.tile.width), neutral, "float32")
-                self.put("", Form(fill, "vector", self.vector_ns(total.tile.width)))
+                self.fill(total.tile, str(NEUTRAL[part.function]))
                 held = Local(total, place, tuple(part.axes))
                 self.blocks[-1].locals[f"psum:{total.tile.name}"] = [held]
                 found.append((part, total, place))
@@ -664,11 +661,7 @@ class Emitter(Calculation):
                 counts = [part.span(a).width for a in axes]
                 sizes, strides = merged(counts, [[view.strides[a] for a in axes]])
                 offset = view.moved(part, wide).offset
-                dst = self.text.inside(view.tile, where.rows, offset, sizes, strides[0])
-                fill = self.text.filled(
-                    dst, (where.rows, *sizes), str(number or 0), view.tile.dtype
-                )
-                self.put("", Form(fill, "vector", self.vector_ns(math.prod(sizes))))
+                self.fill(view.tile, str(number or 0), sizes, strides[0], offset)
 
     def is_read_fast(self, definition: Definition, where: Where) -> bool:
         """Whether what is the same on all partitions lies in PSUM: beside a tile in SBUF it is read

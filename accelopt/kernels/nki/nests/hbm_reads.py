@@ -269,7 +269,7 @@ class Memory:
         self.emitter.declare(tile)
         view = View(tile, At(), {})
         if where.is_padded(where.part):
-            self.emitter.fill_zeros(tile)
+            self.emitter.fill(tile, "0", zeros=True)
         if not self.with_zeros(value.array, view, where, starts, sizes, dims):
             base = At()
             for n, start in enumerate(starts):
@@ -317,9 +317,7 @@ class Memory:
         if any(len(own) > MOST_FREE for _, own, _ in fills):
             return False
         for begin, own, steps in fills:
-            dst = self.emitter.text.inside(view.tile, where.rows, At(begin), own, steps[0])
-            fill = self.emitter.text.filled(dst, (where.rows, *own), "0", array.dtype)
-            self.emitter.put("", Form(fill, "vector", self.emitter.vector_ns(math.prod(own))))
+            self.emitter.fill(view.tile, "0", own, steps[0], At(begin))
         rows = rows_of(dims, where, shape)
         parts = [(count, stride_of(shape, n), strides[n]) for n, count in enumerate(counts)]
         self.transfer(array.name, View(view.tile, At(at), {}), collected(base), rows, parts)
@@ -457,7 +455,7 @@ class Memory:
         ordered = sorted(axes, key=lambda axis: -abs(steps.get(axis, 0)))
         view = self.emitter.new_tile(f"{value.array}_tile", where, ordered, array.dtype)
         if where.is_padded(where.part):
-            self.emitter.fill_zeros(view.tile)
+            self.emitter.fill(view.tile, "0", zeros=True)
         parts = [(where.span(a).width, steps.get(a, 0), view.strides[a]) for a in ordered]
         self.transfer(value.array, view, base, rows, parts)
         return view
@@ -613,7 +611,7 @@ class Memory:
             rows = max(d for d in range(1, rows + 1) if margins.outer % d == 0)
         zeros = View(Tile(self.emitter.names.new("zeros"), rows, width, dtype), At(), {})
         self.emitter.declare(zeros.tile)
-        self.emitter.fill_zeros(zeros.tile)
+        self.emitter.fill(zeros.tile, "0")
 
         def put(start: At, count: int, size: int, step: int) -> None:
             self.transfer(name, zeros, start, [(count, step, 1)], [(size, 1, 1)], True)

@@ -363,7 +363,7 @@ class Operands:
         tile = Tile(name, self.size, width, self.found.dtype)
         self.emitter.declare(tile)
         if way == "direct" and where.is_padded(axes):
-            self.emitter.fill_zeros(tile)
+            self.emitter.fill(tile, "0", zeros=True)
         return tile, strides
 
     def _pitches(self, value: Value, axes: tuple[Axis, ...], where: Where) -> dict[Axis, int]:
@@ -505,11 +505,7 @@ class Operands:
                 sizes, steps = merged(
                     [place.span(a).width for a in axes], [[into.strides[a] for a in axes]]
                 )
-                dst = emitter.text.inside(into.tile, place.rows, into.offset, sizes, steps[0])
-                text = emitter.text.filled(
-                    dst, (place.rows, *sizes), str(found.constant), into.tile.dtype
-                )
-                emitter.put("", Form(text, "vector", emitter.vector_ns(math.prod(sizes))))
+                emitter.fill(into.tile, str(found.constant), sizes, steps[0], into.offset)
                 return
             loads = parts and found.kind == "input" and not self._on_chip(found)
             if (
@@ -594,7 +590,7 @@ class Operands:
                 tile = Tile(name, spot.rows, width, self.found.dtype)
                 emitter.declare(tile)
                 if way == "direct":
-                    emitter.fill_zeros(tile)
+                    emitter.fill(tile, "0", zeros=True)
                 view = View(tile, At(), strides)
                 self._fill(value, axes, spot, way, view, width)
             emitter.blocks[-1].values[key] = view

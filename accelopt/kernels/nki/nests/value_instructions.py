@@ -174,10 +174,7 @@ class Calculation(Instructions):
     def constant(self, number: float, where: Where) -> View:
         """A number on every partition."""
         tile = self.new_tile("number", where, ())
-        text = number_text(number, self.numbers)
-        dst = self.column(tile, where.rows)
-        made = self.text.filled(dst, (where.rows, 1), text, "float32")
-        self.put("", Form(made, "vector", self.vector_ns(1)))
+        self.fill(tile.tile, number_text(number, self.numbers))
         return tile
 
     def compute(self, value: Value, where: Where, into: View | None) -> View:
