@@ -274,34 +274,3 @@ def random_algorithm(seed: int) -> Algorithm:
     """The Algorithm of a seed."""
     maker = Maker(seed)
     return maker.algorithm(maker.draw.randint(1, 5))
-
-
-def random_batch(seed: int) -> Algorithm:
-    """Scores of a batch, functions of them and what these weigh: each with a batch of its own, or one for all."""
-    draw = random.Random(seed)
-    b, m = Axis("b", draw.choice((2, 3, 4, 6))), Axis("m", draw.choice((1, 2, 3, 8)))
-    h, k = (Axis(name, draw.choice((16, 32, 33, 49, 64, 80))) for name in "hk")
-    n, d = Axis("n", draw.choice((16, 32, 64))), Axis("d", draw.choice((8, 32)))
-    inputs: list[Array] = []
-
-    def read(*axes: Axis) -> Read:
-        order = draw.sample(axes, len(axes))
-        shape = tuple(axis.extent for axis in order)
-        inputs.append(Array(f"x{len(inputs)}", shape, "float32", shape))
-        return Read(inputs[-1].name, tuple(map(index_of, order)))
-
-    own, shared = draw.choice((((b, m), (b, m)), ((b,), (m,)), ((b, m), ()))), (b, h, m, k)
-    scores = Apply("multiply", (read(*own[0], h, n), read(*own[1], k, n)))
-    whole = Read("p", tuple(map(index_of, shared)))
-    bias = read(m, h, k) if draw.random() < 0.5 else Constant(0.5)
-    weight = Apply("sigmoid", (Apply("add", (Apply("multiply", (whole, Constant(0.1))), bias)),))
-    total = Read("t", tuple(map(index_of, (b, h, m))))
-    value = Read("o", tuple(map(index_of, (b, h, m, d))))
-    found = (
-        Reduce("p", shared, (n,), "add", scores),
-        Reduce("t", (b, h, m), (k,), "add", weight),
-        Reduce("o", (b, h, m, d), (k,), "add", Apply("multiply", (weight, read(b, k, m, d)))),
-        Map("y", (b, h, m, d), Apply("divide", (value, total))),
-    )
-    shape = (b.extent, h.extent, m.extent, d.extent)
-    return Algorithm(f"batch_{seed}", tuple(inputs), found, (Array("y", shape, "float32", shape),))
