@@ -841,8 +841,7 @@ class Emitter(Calculation):
         if outer and not (shared and {*inner} <= {*stationary}):
             odd = outer[0].name
             raise NotNested(f"{name} is a product, and both its operands depend on {odd}")
-        rows = where.lanes(inner)
-        if any(where.span(a).width > 1 for a in outer) and rows not in STARTS:
+        if where.lanes(outer) > 1 and (rows := where.lanes(inner)) not in STARTS:
             raise NotNested(f"{name} has {rows} rows for each {outer[0].name}, not {STARTS}")
         return inner
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from accelopt.algorithm.algorithm import Array, Definition
@@ -323,6 +323,12 @@ class Memory:
         self.transfer(array.name, View(view.tile, At(at), {}), collected(base), rows, parts)
         return True
 
+    def inputs_read(self) -> Iterator[tuple[str, Value]]:
+        """Each element of an array that members of the stage take, with the member."""
+        for name in self.emitter.stage.members:
+            for root in self.emitter.reading.meanings[name].roots:
+                yield from ((name, found) for found in inputs_of(root) if found.indices)
+
     def union(
         self, value: Value, where: Where, starts: list[At], sizes: list[int],
         rows: Sequence[tuple[int, int, int]],
@@ -334,49 +340,27 @@ class Memory:
         bound.update(axis.name for axis in self.emitter.program)
         spans = {axis: span for axis, span in where.spans.items() if axis.name in bound}
         place = Where(where.part, spans, ())
-        for member in self.emitter.stage.members:
-            for root in self.emitter.reading.meanings[member].roots:
-                for found in inputs_of(root):
-                    named = self.stored_name(found.array)
-                    if found.kind != "input" or named != value.array or not found.indices:
-                        continue
-                    other = self.stored(found)
-                    dims = [self.emitter.affine(index, place) for index in other.indices]
-                    own = rows_of(dims, place, shape)
-                    steps = [
-                        collected(b + first * -1)
-                        for (b, _), first in zip(dims, starts, strict=True)
-                    ]
-                    widths = [
-                        1
-                        + sum(
-                            s * (place.span(a).width - 1)
-                            for a, s in d.items()
-                            if a not in place.part
-                        )
-                        for _, d in dims
-                    ]
-                    if own != list(rows) or any(step.terms for step in steps):
-                        continue
-                    if any(s < 0 for _, d in dims for s in d.values()) or any(
-                        not 0 <= low <= high < extent
-                        for (b, d), extent in zip(dims, shape, strict=True)
-                        for low, high in [
-                            self.emitter.bounds(
-                                b, {a: (place.span(a).width, s) for a, s in d.items()}
-                            )
-                        ]
-                    ):
-                        continue
-                    lows = [min(0, step.constant) for step in steps]
-                    highs = [
-                        max(size, step.constant + width)
-                        for size, step, width in zip(sizes, steps, widths, strict=True)
-                    ]
-                    wide = [high - low for low, high in zip(lows, highs, strict=True)]
-                    if math.prod(wide) * parse(array.dtype).itemsize <= KEPT_BYTES:
-                        starts = [collected(s + low) for s, low in zip(starts, lows, strict=True)]
-                        sizes = wide
+        for _, found in self.inputs_read():
+            if found.kind != "input" or self.stored_name(found.array) != value.array:
+                continue
+            dims = [self.emitter.affine(index, place) for index in self.stored(found).indices]
+            steps = [collected(b + first * -1) for (b, _), first in zip(dims, starts, strict=True)]
+            if rows_of(dims, place, shape) != list(rows) or any(step.terms for step in steps):
+                continue
+            counts = [{a: (place.span(a).width, s) for a, s in d.items()} for _, d in dims]
+            ends = [self.emitter.bounds(b, n) for (b, _), n in zip(dims, counts, strict=True)]
+            within = all(a >= 0 and b < n for (a, b), n in zip(ends, shape, strict=True))
+            if not within or any(s < 0 for _, d in dims for s in d.values()):
+                continue
+            widths = (1 + sum((n - 1) * s for a, (n, s) in own.items() if a not in place.part)
+                      for own in counts)  # fmt: skip
+            lows = [min(0, step.constant) for step in steps]
+            stops = (step.constant + width for step, width in zip(steps, widths, strict=True))
+            highs = map(max, sizes, stops)
+            wide = [high - low for low, high in zip(lows, highs, strict=True)]
+            if math.prod(wide) * parse(array.dtype).itemsize <= KEPT_BYTES:
+                starts = [collected(s + low) for s, low in zip(starts, lows, strict=True)]
+                sizes = wide
         return starts, sizes
 
     def inside_box(self, box: Box, starts: Sequence[At], sizes: Sequence[int]) -> View | None:
@@ -495,13 +479,8 @@ class Memory:
             )
             for _, steps in (self.emitter.affine(index, wide) for index in value.indices)
         )  # windows that overlap
-        readers = {
-            name
-            for name in self.emitter.stage.members
-            for root in self.emitter.reading.meanings[name].roots
-            for other in inputs_of(root)
-            if other.array == array.name and _meet(other.indices, value.indices)
-        }
+        readers = {name for name, other in self.inputs_read()
+                   if other.array == array.name and _meet(other.indices, value.indices)}  # fmt: skip
         size = parse(array.dtype).itemsize
         if not inner and not between and hull >= exact and len(readers) < 2:
             return self.widened(array, value, where, True)

@@ -67,7 +67,8 @@ def _said(value: object) -> str:
 
 
 class Partition(_Primitive):
-    """`partition(definition, axes)`: these parts of axes, joined, lie on partitions in its stage."""
+    """`partition(definition, axes)`: these parts of axes, joined, lie on partitions in its stage. Outside of the rows
+    of a product they may be what both its operands depend on: each element has 32 or 64 partitions, or room for that."""
 
     kind: Literal["partition"] = "partition"
     definition: str
@@ -128,7 +129,8 @@ class Orient(_Primitive):
 
 class Contract(_Primitive):
     """`contract(product, axes)`: these parts of the axes that a product sums over, joined, lie on
-    partitions in a round of its sum; without any, as much as there is room for of the longest."""
+    partitions in a round of its sum; without any, as much as there is room for of the longest. Behind an axis of the
+    result 32 or 64 of them, all: each of its elements has a product of its own there."""
 
     kind: Literal["contract"] = "contract"
     definition: str
@@ -334,7 +336,7 @@ def changed(primitive: Primitive, algorithm: Algorithm, nest: Nest, target: str)
         return _with_operands(primitive, definition, nest, target)
     if isinstance(primitive, (Partition, Tile, Columns, Lay, Skip, Bring, Descriptors)):
         if isinstance(primitive, Partition):
-            _in_axes(definition.out, "has", own_axes(definition), primitive.axes)
+            _in_axes(definition.out, "has", own_axes(definition), primitive.axes, room=True)
         return _in_stage(nest, definition.out, lambda stage: _stage_changed(primitive, stage))
     if isinstance(primitive, (Hold, Engine, Spread, Turn)):
         return _with_arrays(primitive, definitions, nest)
@@ -442,13 +444,15 @@ def _with_operands(
     return nest.model_copy(update=memory)
 
 
-def _in_axes(name: str, does: str, axes: Iterable[Axis], parts: Sequence[Part]) -> None:
-    """Raises NotNested for parts that are none of these axes, or two of one."""
+def _in_axes(
+    name: str, does: str, axes: Iterable[Axis], parts: Sequence[Part], room: bool = False
+) -> None:
+    """Raises NotNested for parts that are none of these axes, or two of one; of a short axis with `room` for more."""
     extents = {axis.name: axis.extent for axis in axes}
     for number, part in enumerate(parts):
         if part.axis not in extents:
             raise NotNested(f"{name} {does} no axis {part.axis}")
-        if part.size > (extent := extents[part.axis]):
+        if part.size > (extent := extents[part.axis]) and not (room and part.size in STARTS):
             raise NotNested(f"{name} {does} {extent} elements of {part.axis}, not {part.size}")
         if any(part.axis == other.axis for other in parts[:number]):
             raise NotNested(f"{name} {does} {part.axis} once, not in two parts")
