@@ -50,12 +50,6 @@ def rows_of(
     )
 
 
-def _meet(one: Sequence[Index], other: Sequence[Index]) -> bool:
-    """Whether two reads of an array may be of the same elements."""
-    ends = [(a.bounds, b.bounds) for a, b in zip(one, other, strict=True)]
-    return all(a[0] <= b[1] and b[0] <= a[1] for a, b in ends)
-
-
 class Memory:
     """Transfers of one nest."""
 
@@ -323,11 +317,11 @@ class Memory:
         self.transfer(array.name, View(view.tile, At(at), {}), collected(base), rows, parts)
         return True
 
-    def inputs_read(self) -> Iterator[tuple[str, Value]]:
-        """Each element of an array that members of the stage take, with the member."""
+    def inputs_read(self) -> Iterator[Value]:
+        """Each element of an array that members of the stage take."""
         for name in self.emitter.stage.members:
             for root in self.emitter.reading.meanings[name].roots:
-                yield from ((name, found) for found in inputs_of(root) if found.indices)
+                yield from (found for found in inputs_of(root) if found.indices)
 
     def union(
         self, value: Value, where: Where, starts: list[At], sizes: list[int],
@@ -340,7 +334,7 @@ class Memory:
         bound.update(axis.name for axis in self.emitter.program)
         spans = {axis: span for axis, span in where.spans.items() if axis.name in bound}
         place = Where(where.part, spans, ())
-        for _, found in self.inputs_read():
+        for found in self.inputs_read():
             if found.kind != "input" or self.stored_name(found.array) != value.array:
                 continue
             dims = [self.emitter.affine(index, place) for index in self.stored(found).indices]
@@ -479,8 +473,7 @@ class Memory:
             )
             for _, steps in (self.emitter.affine(index, wide) for index in value.indices)
         )  # windows that overlap
-        readers = {name for name, other in self.inputs_read()
-                   if other.array == array.name and _meet(other.indices, value.indices)}  # fmt: skip
+        readers = self.emitter.readers_of(array.name) & set(self.emitter.stage.members)
         size = parse(array.dtype).itemsize
         if not inner and not between and hull >= exact and len(readers) < 2:
             return self.widened(array, value, where, True)
