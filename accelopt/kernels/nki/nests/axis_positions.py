@@ -60,10 +60,16 @@ class FreeNames:
 
 @dataclass(frozen=True)
 class Span:
-    """The part of an axis that one access takes."""
+    """The part of an axis that one access takes. On partitions it has `room` for as many elements, if for more."""
 
     start: At
     width: int
+    room: int = 0
+
+    @property
+    def lanes(self) -> int:
+        """Elements that it has room for."""
+        return max(self.width, self.room)
 
 
 Number = Callable[[float], float]

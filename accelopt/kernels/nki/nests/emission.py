@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from accelopt.algorithm.algorithm import (
@@ -25,7 +26,7 @@ from accelopt.kernels.nki.nests.hbm_margins import margins_of
 from accelopt.kernels.nki.nests.hbm_reads import KEPT_BYTES, LITTLE, Memory
 from accelopt.kernels.nki.nests.in_place import check_scatters
 from accelopt.kernels.nki.nests.instructions import is_one
-from accelopt.kernels.nki.nests.matmul_operands import Operands
+from accelopt.kernels.nki.nests.matmul_operands import STARTS, Operands
 from accelopt.kernels.nki.nests.matmul_time import matmul_ns
 from accelopt.kernels.nki.nests.moments import moments_of
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, ReadAfterChange, Stage, product_in
@@ -59,12 +60,19 @@ BESIDE_BANKS = 4
 
 
 class _Term(NamedTuple):
-    """One of the products that are summed together: of what is stationary, then of what moves, the value, its
-    own axes, and which side it is."""
+    """One of the products that are summed together: of what is stationary, then of what moves, how it comes
+    there, the value, its own axes, and which side it is. Along axes that lie `apart`, outside of the stationary
+    ones on partitions, each element is a product of its own."""
 
-    operands: Operands
+    both: tuple[Operands, Operands]
     found: Product
     values: list[tuple[Value, tuple[Axis, ...], str]]
+    apart: tuple[Axis, ...]
+
+    @property
+    def operands(self) -> Operands:
+        """What the stationary operand comes with."""
+        return self.both[0]
 
     @property
     def rows(self) -> tuple[Axis, ...]:
@@ -73,16 +81,19 @@ class _Term(NamedTuple):
 
     @property
     def columns(self) -> tuple[Axis, ...]:
-        """The axes of what moves."""
-        return self.values[1][1]
+        """The axes of what moves, but for those on partitions."""
+        return tuple(axis for axis in self.values[1][1] if axis not in self.apart)
 
     def make(
         self, n: int, together: Sequence[Axis], where: Where
     ) -> Callable[[Round, Where], View]:
         """One of the operands, for all of some batches `together`."""
         value, own, side = self.values[n]
-        own = (*(axis for axis in together if axis in self.found.batch), *own)
-        return self.operands.make(value, own, where, side, moving=bool(n))
+        batch = (axis for axis in (*together, *self.apart) if axis in self.found.batch)
+        heads = {axis: Span(At(), axis.extent) for axis in self.operands.heads}
+        axes = tuple(axis for axis in (*batch, *own) if axis not in heads)
+        where = replace(where.within(heads), part=self.both[n].where.part)
+        return self.both[n].make(value, axes, where, side, moving=bool(n))
 
 
 class Emitter(Calculation):
@@ -270,7 +281,14 @@ class Emitter(Calculation):
             d for d in members if isinstance(d, Reduce) and looped & set(d.reduced)
         ]  # fmt: skip
         inner = looped & {axis for d in summing for axis in d.reduced}
-        parts = [(axes[p.axis], p.size) for p in (*stage.loops, *stage.partition)]
+        padded = {axis: Span(At(), axis.extent, p.size) for p in stage.partition
+                  if (axis := axes[p.axis]).extent < p.size}  # fmt: skip
+        if padded and (
+            self.laid or any({*lying} & {*d.reduced} for d in members if isinstance(d, Reduce))
+        ):
+            raise NotNested(f"{members[0].out} has room on partitions over which some are combined")
+        parts = [(axes[p.axis], p.size) for p in (*stage.loops, *stage.partition)
+                 if axes[p.axis] not in padded]  # fmt: skip
         self.carried, self.held_sums, self.sums, self.states = {}, {}, {}, {}
         stored = [d.out for d in members if self.is_stored(d)]
         self.masks = {
@@ -303,7 +321,9 @@ class Emitter(Calculation):
             self.copied = copied
 
         self.each(
-            Where(lying, self.program, ()), [part for part in parts if part[0] not in inner], body
+            Where(lying, {**self.program, **padded}, ()),
+            [part for part in parts if part[0] not in inner],
+            body,
         )
         self.sequential, self.engine = False, ""
         for finish in self.carried.values():
@@ -351,10 +371,7 @@ class Emitter(Calculation):
                 if part.function not in NEUTRAL:
                     raise NotNested(f"{definition.out} is one of all its elements, in no rounds")
                 total = self.new_tile(word_of(part), place, place.free(part.axes))
-                dst = self.text.inside(total.tile, place.rows, At(), [total.tile.width], [1])
-                neutral = str(NEUTRAL[part.function])
-                fill = self.text.filled(dst, (place.rows, total.tile.width), neutral, "float32")
-                self.put("", Form(fill, "vector", self.vector_ns(total.tile.width)))
+                self.fill(total.tile, str(NEUTRAL[part.function]))
                 held = Local(total, place, tuple(part.axes))
                 self.blocks[-1].locals[f"psum:{total.tile.name}"] = [held]
                 found.append((part, total, place))
@@ -651,11 +668,7 @@ class Emitter(Calculation):
                 counts = [part.span(a).width for a in axes]
                 sizes, strides = merged(counts, [[view.strides[a] for a in axes]])
                 offset = view.moved(part, wide).offset
-                dst = self.text.inside(view.tile, where.rows, offset, sizes, strides[0])
-                fill = self.text.filled(
-                    dst, (where.rows, *sizes), str(number or 0), view.tile.dtype
-                )
-                self.put("", Form(fill, "vector", self.vector_ns(math.prod(sizes))))
+                self.fill(view.tile, str(number or 0), sizes, strides[0], offset)
 
     def is_read_fast(self, definition: Definition, where: Where) -> bool:
         """Whether what is the same on all partitions lies in PSUM: beside a tile in SBUF it is read
@@ -712,6 +725,7 @@ class Emitter(Calculation):
         alike = not rows and set(where.part) <= set(found.contracted)
         single = [(axis, 1) for axis in (*found.batch, *rows) if axis not in where.part
                   and where.span(axis).width > 1]  # fmt: skip
+        apart = [(axis, 1) for axis in terms[-1].apart if where.span(axis).width > 1]
         moving = [a for a in columns if where.span(a).width > 1]
         bank = self.spec.psum_bank_bytes // 4
         pieces = self.cut(where, moving, max(bank, self.stage.columns))
@@ -726,6 +740,7 @@ class Emitter(Calculation):
         together = [axis for axis, _ in beside if axis in found.batch]
         one = self.is_taken_at_once(definition, found.scale, axes, moving, (taken, width))
         lying = (*(axis for axis, _ in beside), *columns)
+        shared = [p for p in (*beside, *apart) if p in apart or p[0] in together] if apart else []
 
         def batch(round_: Round) -> None:
             place = round_.where
@@ -748,21 +763,26 @@ class Emitter(Calculation):
                         spans = {**own.where.spans,
                                  **{a: k.where.span(a) for a in terms[n].found.contracted}}  # fmt: skip
                         at = Where(terms[n].operands.lying, spans, spot.order)
-                        texts = []
+                        inner = terms[n].operands.where.part[len(terms[n].apart) :]
+                        heads = terms[n].operands.heads
+                        high = at.within({axis: Span(At(), axis.extent) for axis in heads})
+                        first, texts = at.begins(heads, high), []
+                        wide = high.within({a: spot.span(a) for a, _ in shared if a not in heads})
                         for view, axes in (
-                            (stationary[n](k, at), where.part),
-                            (moved[n](k, at), columns),
+                            (stationary[n](k, wide).moved(at, wide), inner),
+                            (moved[n](k, wide).moved(at, wide), columns),
                         ):
-                            counts = [spot.span(a).width for a in axes]
+                            counts = [spot.span(a).lanes for a in axes]
                             sizes, s = merged(counts, [[view.strides.get(a, 0) for a in axes]])
                             texts.append(self.text.inside(
-                                view.tile, at.rows, view.offset, sizes, s[0], repeat=alike))  # fmt: skip
-                        into = sums.moved(own.where, spot)
-                        dst = self.text.inside(sums.tile, spot.rows, into.offset, sizes, row_major(sizes))  # fmt: skip
-                        ns = matmul_ns(self.spec, width, spot.rows, terms[n].found.dtype)
+                                view.tile, at.rows, view.offset, sizes, s[0], first, alike))  # fmt: skip
+                        into, rows = sums.moved(own.where, spot), spot.lanes(inner)
+                        low = own.where.begins(terms[n].apart, spot)
+                        dst = self.text.inside(sums.tile, rows, into.offset, sizes, row_major(sizes), low)  # fmt: skip
+                        ns = matmul_ns(self.spec, width, rows, terms[n].found.dtype)
                         self.put("", Form(self.text.product(dst, *texts), "tensor", ns))
 
-                    self.each(spot, beside, row)
+                    self.each(spot, [*beside, *apart], row)
 
                 def out(own: Round) -> None:
                     self.evacuate(
@@ -789,12 +809,10 @@ class Emitter(Calculation):
             own = self.reading.meanings[name].product if name != definition.out else found
             assert own is not None
             values = [(own.left, own.rows, "left"), (own.right, own.columns, "right")]
-            if where.part and set(where.part) <= set(own.columns):
+            if where.part and where.part[-1] in own.columns:
                 values.reverse()
             alike = not values[0][1] and set(where.part) <= set(own.contracted)
-            if not alike and not set(where.part) <= set(values[0][1]):
-                odd = next(axis.name for axis in where.part if axis not in values[0][1])
-                raise NotNested(f"{name} is a product, and both its operands depend on {odd}")
+            inner = where.part if alike else self.rows_of(name, own, values, where)
             if own.scale != found.scale:
                 if {own.scale.kind, found.scale.kind} != {"constant"}:
                     raise NotNested(f"{name} is scaled by other than {definition.out}")
@@ -806,10 +824,33 @@ class Emitter(Calculation):
                 at = sizes.index(min(sizes))
                 scaled = builder.apply("multiply", values[at][0], builder.constant(factor))
                 values[at] = (scaled, *values[at][1:])
-            made.append(_Term(Operands(self, self.definitions[name], own, where), own, values))
+            sides = [Operands(self, self.definitions[name], own, where)] * 2
+            if inner != where.part:
+                sides[1] = Operands(self, self.definitions[name], own, replace(where, part=inner))
+            apart = where.part[: len(where.part) - len(inner)]
+            for axis in {*sides[0].heads} - {*own.batch, *apart}:
+                raise NotNested(f"{name} has no product of its own for each {axis.name}")
+            made.append(_Term((sides[0], sides[1]), own, values, apart))
             if {*made[-1].columns} != {*made[0].columns}:
                 raise NotNested(f"{name} has other rows than {definition.out}")
         return made
+
+    def rows_of(
+        self, name: str, product: Product, values: Sequence[tuple[Value, tuple[Axis, ...], str]],
+        where: Where,
+    ) -> tuple[Axis, ...]:  # fmt: skip
+        """The axes on partitions along which a product's rows lie; outside of them only others that its operands
+        share, or that move. Each of their elements is a product, whose rows begin where engines reach them."""
+        (_, stationary, _), (_, moving, _) = values
+        outer = [axis for axis in where.part if axis not in stationary]
+        inner = where.part[len(outer) :]
+        shared = {*outer} <= {*product.batch, *moving} and bool(inner)
+        if outer and not (shared and {*inner} <= {*stationary}):
+            odd = outer[0].name
+            raise NotNested(f"{name} is a product, and both its operands depend on {odd}")
+        if where.lanes(outer) > 1 and (rows := where.lanes(inner)) not in STARTS:
+            raise NotNested(f"{name} has {rows} rows for each {outer[0].name}, not {STARTS}")
+        return inner
 
     def beside(
         self, batch: Collection[Axis], single: Sequence[tuple[Axis, int]], where: Where,

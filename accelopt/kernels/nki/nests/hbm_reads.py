@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from accelopt.algorithm.algorithm import Array, Definition, Map
@@ -39,6 +39,16 @@ LITTLE = 256 * 1024
 """Bytes of a DMA that takes longer than they do."""
 EFFICIENT_RUN = 512
 """Bytes side by side from which on a DMA is at its best."""
+
+
+def rows_of(
+    dims: Sequence[tuple[At, dict[Axis, int]]], where: Where, shape: tuple[int, ...]
+) -> list[tuple[int, int, int]]:
+    """`Where.rows_at`, by the steps along the dimensions of an array."""
+    axes = where.part
+    return where.rows_at(
+        {a: sum(s.get(a, 0) * stride_of(shape, n) for n, (_, s) in enumerate(dims)) for a in axes}
+    )
 
 
 class Memory:
@@ -93,7 +103,7 @@ class Memory:
         """The part of a member's tile that is read; None where it holds something else."""
         offset = local.view.offset
         strides: dict[Axis, int] = {}
-        lying: list[Axis] = []
+        lying: dict[Axis, Axis] = {}
         for axis, index in zip(local.axes, value.indices, strict=True):
             span = local.where.span(axis)
             if axis in local.where.part:
@@ -104,7 +114,7 @@ class Memory:
                 mine = where.span(other)
                 if differs(mine.start, span.start) or mine.width != span.width:
                     return None
-                lying.append(other)
+                lying[axis] = other
                 continue
             base, steps = self.emitter.affine(index, where)
             if any(a in where.part for a in steps):
@@ -119,7 +129,8 @@ class Memory:
             offset = offset + begin * stride
             for a, s in steps.items():
                 strides[a] = strides.get(a, 0) + s * stride
-        wide = [a for a in lying if where.span(a).width > 1]
+        rows = [lying[axis] for axis in local.where.part if axis in lying]
+        wide = [a for a in rows if where.span(a).width > 1]
         if not set(local.axes) & set(local.where.part) and where.rows <= local.where.rows:
             return View(local.view.tile, collected(offset), strides)  # the same on every partition
         if wide != [a for a in where.part if where.span(a).width > 1]:
@@ -165,7 +176,8 @@ class Memory:
         emitter, most = self.emitter, self.emitter.spec.partitions
         pairs = {(name, value.array) for name in emitter.stage.members}
         lying = [axis for axis in where.part if where.span(axis).width > 1]
-        if not pairs & {*emitter.nest.turned} or len(lying) != 1 or not value.indices:
+        turned = pairs & {*emitter.nest.turned} and not where.is_padded(lying)
+        if not turned or len(lying) != 1 or not value.indices:
             return None
         *first, last = value.indices
         free = [a for a in where.free(value.axes) if sum(a in i.axes for i in first) == 1]
@@ -222,8 +234,7 @@ class Memory:
         dims = [self.emitter.affine(index, where) for index in value.indices] or [(At(), {})]
         shape = array.shape or (1,)
         axes = where.free(value.axes)
-        rows = [(where.span(a).width, sum(s.get(a, 0) * stride_of(shape, n)
-                 for n, (_, s) in enumerate(dims))) for a in where.part]  # fmt: skip
+        rows = rows_of(dims, where, shape)
         exact = math.prod(where.span(a).width for a in axes)
         sizes = [
             1 + sum(abs(s) * (where.span(a).width - 1) for a, s in steps.items() if a in axes)
@@ -235,7 +246,7 @@ class Memory:
         return self.elements(value, where, axes, rows)
 
     def box(self, value: Value, where: Where, dims: Sequence[tuple[At, dict[Axis, int]]],
-            sizes: list[int], rows: Sequence[tuple[int, int]], shape: tuple[int, ...]) -> View:  # fmt: skip
+            sizes: list[int], rows: Sequence[tuple[int, int, int]], shape: tuple[int, ...]) -> View:  # fmt: skip
         """All elements of an array between the first and the last one that is read of it."""
         key = (value.array, tuple(rows))
         starts = [base for base, _ in dims]
@@ -252,6 +263,8 @@ class Memory:
         tile = Tile(name, where.rows, math.prod(sizes), array.dtype)
         self.emitter.declare(tile)
         view = View(tile, At(), {})
+        if where.is_padded(where.part):
+            self.emitter.fill(tile, "0", zeros=True)
         if not self.with_zeros(value.array, view, where, starts, sizes, dims):
             base = At()
             for n, start in enumerate(starts):
@@ -299,23 +312,21 @@ class Memory:
         if any(len(own) > MOST_FREE for _, own, _ in fills):
             return False
         for begin, own, steps in fills:
-            dst = self.emitter.text.inside(view.tile, where.rows, At(begin), own, steps[0])
-            fill = self.emitter.text.filled(dst, (where.rows, *own), "0", array.dtype)
-            self.emitter.put("", Form(fill, "vector", self.emitter.vector_ns(math.prod(own))))
-        rows = [
-            (
-                where.span(a).width,
-                sum(s.get(a, 0) * stride_of(shape, n) for n, (_, s) in enumerate(dims)),
-            )
-            for a in where.part
-        ]
+            self.emitter.fill(view.tile, "0", own, steps[0], At(begin))
+        rows = rows_of(dims, where, shape)
         parts = [(count, stride_of(shape, n), strides[n]) for n, count in enumerate(counts)]
         self.transfer(array.name, View(view.tile, At(at), {}), collected(base), rows, parts)
         return True
 
+    def inputs_read(self) -> Iterator[Value]:
+        """Each element of an array that members of the stage take."""
+        for name in self.emitter.stage.members:
+            for root in self.emitter.reading.meanings[name].roots:
+                yield from (found for found in inputs_of(root) if found.indices)
+
     def union(
         self, value: Value, where: Where, starts: list[At], sizes: list[int],
-        rows: Sequence[tuple[int, int]],
+        rows: Sequence[tuple[int, int, int]],
     ) -> tuple[list[At], list[int]]:  # fmt: skip
         """The box around all that the members of a stage read of an array beside each other."""
         array = self.emitter.arrays[value.array]
@@ -324,52 +335,27 @@ class Memory:
         bound.update(axis.name for axis in self.emitter.program)
         spans = {axis: span for axis, span in where.spans.items() if axis.name in bound}
         place = Where(where.part, spans, ())
-        for member in self.emitter.stage.members:
-            for root in self.emitter.reading.meanings[member].roots:
-                for found in inputs_of(root):
-                    named = self.stored_name(found.array)
-                    if found.kind != "input" or named != value.array or not found.indices:
-                        continue
-                    other = self.stored(found)
-                    dims = [self.emitter.affine(index, place) for index in other.indices]
-                    own = [
-                        (place.span(a).width, sum(s.get(a, 0) * stride_of(shape, n)
-                         for n, (_, s) in enumerate(dims))) for a in place.part
-                    ]  # fmt: skip
-                    steps = [
-                        collected(b + first * -1)
-                        for (b, _), first in zip(dims, starts, strict=True)
-                    ]
-                    widths = [
-                        1
-                        + sum(
-                            s * (place.span(a).width - 1)
-                            for a, s in d.items()
-                            if a not in place.part
-                        )
-                        for _, d in dims
-                    ]
-                    if own != list(rows) or any(step.terms for step in steps):
-                        continue
-                    if any(s < 0 for _, d in dims for s in d.values()) or any(
-                        not 0 <= low <= high < extent
-                        for (b, d), extent in zip(dims, shape, strict=True)
-                        for low, high in [
-                            self.emitter.bounds(
-                                b, {a: (place.span(a).width, s) for a, s in d.items()}
-                            )
-                        ]
-                    ):
-                        continue
-                    lows = [min(0, step.constant) for step in steps]
-                    highs = [
-                        max(size, step.constant + width)
-                        for size, step, width in zip(sizes, steps, widths, strict=True)
-                    ]
-                    wide = [high - low for low, high in zip(lows, highs, strict=True)]
-                    if math.prod(wide) * parse(array.dtype).itemsize <= KEPT_BYTES:
-                        starts = [collected(s + low) for s, low in zip(starts, lows, strict=True)]
-                        sizes = wide
+        for found in self.inputs_read():
+            if found.kind != "input" or self.stored_name(found.array) != value.array:
+                continue
+            dims = [self.emitter.affine(index, place) for index in self.stored(found).indices]
+            steps = [collected(b + first * -1) for (b, _), first in zip(dims, starts, strict=True)]
+            if rows_of(dims, place, shape) != list(rows) or any(step.terms for step in steps):
+                continue
+            counts = [{a: (place.span(a).width, s) for a, s in d.items()} for _, d in dims]
+            ends = [self.emitter.bounds(b, n) for (b, _), n in zip(dims, counts, strict=True)]
+            within = all(a >= 0 and b < n for (a, b), n in zip(ends, shape, strict=True))
+            if not within or any(s < 0 for _, d in dims for s in d.values()):
+                continue
+            widths = (1 + sum((n - 1) * s for a, (n, s) in own.items() if a not in place.part)
+                      for own in counts)  # fmt: skip
+            lows = [min(0, step.constant) for step in steps]
+            stops = (step.constant + width for step, width in zip(steps, widths, strict=True))
+            highs = map(max, sizes, stops)
+            wide = [high - low for low, high in zip(lows, highs, strict=True)]
+            if math.prod(wide) * parse(array.dtype).itemsize <= KEPT_BYTES:
+                starts = [collected(s + low) for s, low in zip(starts, lows, strict=True)]
+                sizes = wide
         return starts, sizes
 
     def inside_box(self, box: Box, starts: Sequence[At], sizes: Sequence[int]) -> View | None:
@@ -409,7 +395,7 @@ class Memory:
         steps |= self.address(array, value.indices, whole)[1]
         if any(axis not in steps for axis in (*view.strides, *(a for a, *_ in rounds))):
             return False
-        rows = [(where.span(a).width, steps.get(a, 0)) for a in where.part]
+        rows = where.rows_at(steps)
         dims = [(where.span(a).width, steps[a], s) for a, s in view.strides.items() if a not in run]
         if run:
             dims.append((1 + sum((where.span(a).width - 1) * steps[a] for a in run), 1, 1))
@@ -440,13 +426,15 @@ class Memory:
         value: Value,
         where: Where,
         axes: tuple[Axis, ...],
-        rows: Sequence[tuple[int, int]],
+        rows: Sequence[tuple[int, int, int]],
     ) -> View:
         """Just the elements that are read, those nearest in memory beside each other."""
         array = self.emitter.arrays[value.array]
         base, steps = self.address(array, value.indices, where)
         ordered = sorted(axes, key=lambda axis: -abs(steps.get(axis, 0)))
         view = self.emitter.new_tile(f"{value.array}_tile", where, ordered, array.dtype)
+        if where.is_padded(where.part):
+            self.emitter.fill(view.tile, "0", zeros=True)
         parts = [(where.span(a).width, steps.get(a, 0), view.strides[a]) for a in ordered]
         self.transfer(value.array, view, base, rows, parts)
         return view
@@ -596,12 +584,10 @@ class Memory:
             rows = max(d for d in range(1, rows + 1) if margins.outer % d == 0)
         zeros = View(Tile(self.emitter.names.new("zeros"), rows, width, dtype), At(), {})
         self.emitter.declare(zeros.tile)
-        dst = self.emitter.text.inside(zeros.tile, rows, At(), [width], [1])
-        fill = self.emitter.text.filled(dst, (rows, width), "0", dtype)
-        self.emitter.put("", Form(fill, "vector", self.emitter.vector_ns(width)))
+        self.emitter.fill(zeros.tile, "0")
 
         def put(start: At, count: int, size: int, step: int) -> None:
-            self.transfer(name, zeros, start, [(count, step)], [(size, 1, 1)], True)
+            self.transfer(name, zeros, start, [(count, step, 1)], [(size, 1, 1)], True)
 
         ends = ((0, margins.low), (margins.step - margins.high, margins.high))
         for begin, length in (end for end in ends if end[1]):
@@ -623,14 +609,14 @@ class Memory:
                         put(start + (left - left % width), 1, left % width, 0)
 
     def transfer(
-        self, array: str, view: View, offset: At, rows: Sequence[tuple[int, int]],
+        self, array: str, view: View, offset: At, rows: Sequence[tuple[int, int, int]],
         dims: Sequence[tuple[int, int, int]], store: bool = False, low: int = 0,
     ) -> None:  # fmt: skip
-        """One DMA, or loops of it where addresses are not a few strides. `rows` has count and step in
-        HBM of each axis on partitions, from number `low` on, `dims` count and both steps of each free axis."""
+        """One DMA, or loops of it where addresses are not a few strides. `rows` has count and both steps of each
+        axis on partitions, from number `low` on, `dims` those of each free axis."""
         if array in self.unmade:
             self.copy_with_margins(array)
-        counts, steps = merged([c for c, _ in rows], [[s for _, s in rows]])
+        counts, steps = merged([row[0] for row in rows], [[row[n] for row in rows] for n in (1, 2)])
         dims = [dim for dim in dims if dim[0] > 1]
         if self.emitter.stage.parts and not store and (size := self.part(array, rows, dims)):
             (count, step, stride), *rest = dims
@@ -639,12 +625,13 @@ class Memory:
                 own = [(size, step, stride), *rest]
                 self.transfer(array, moved, offset + at * (size * step), rows, own, low=low)
             return
-        self._transfer(
-            array, view, offset, list(zip(counts, steps[0], strict=True)), dims, At(low), store
-        )
+        own_rows = list(zip(counts, *steps, strict=True))
+        if own_rows[-1][2] != 1:  # each is the first of several partitions
+            own_rows.append((1, 0, 1))
+        self._transfer(array, view, offset, own_rows, dims, At(low), store)
 
     def part(
-        self, array: str, rows: Sequence[tuple[int, int]], dims: Sequence[tuple[int, int, int]]
+        self, array: str, rows: Sequence[tuple[int, int, int]], dims: Sequence[tuple[int, int, int]]
     ) -> int:
         """How many elements along the first free axis one DMA of a tile brings, where that is several: work
         on the first parts begins while the last are brought. 0 for a tile that comes at once."""
@@ -657,11 +644,11 @@ class Memory:
                      if count % d == 0 and one // count * d >= LITTLE), 0)  # fmt: skip
 
     def _transfer(
-        self, array: str, view: View, offset: At, rows: list[tuple[int, int]],
+        self, array: str, view: View, offset: At, rows: list[tuple[int, int, int]],
         dims: Sequence[tuple[int, int, int]], low: At, store: bool,
     ) -> None:  # fmt: skip
         if len(rows) > 1:
-            (count, step), inside = rows[0], math.prod(c for c, _ in rows[1:])
+            count, step, inside = rows[0]
             with self.emitter.loop("i_row", count) as at:
                 self._transfer(array, view, offset + at * step, rows[1:], dims,
                                low + at * inside, store)  # fmt: skip
@@ -679,7 +666,7 @@ class Memory:
                 moved = View(view.tile, view.offset + at * strides[1][bad], {})
                 self._transfer(array, moved, offset + at * strides[0][bad], rows, left, low, store)
             return
-        ((partitions, step),) = rows
+        ((partitions, step, _),) = rows
         on_chip = self.emitter.text.inside(
             view.tile, partitions, view.offset, counts, strides[1], low
         )
@@ -734,10 +721,11 @@ class Memory:
         offset, steps = self.address(array, indices, where)
         axes = where.free(set(definition.axes))
         turned = name in self.emitter.laid or (name, name) in self.emitter.nest.turned
+        turned = turned and not where.is_padded(where.part)
         if turned and axes and definition.axes[-1] in where.part:
             self.store_turned(definition, where, axes, view, indices)
             return
-        rows = [(where.span(a).width, steps.get(a, 0)) for a in where.part]
+        rows = where.rows_at(steps)
         dims = [(where.span(a).width, steps[a], view.strides[a]) for a in axes]
         self.transfer(name, view, offset, rows, dims, store=True)
 
@@ -787,7 +775,9 @@ class Memory:
             out = emitter.new_tile(definition.out, own, aim, array.dtype)
             emitter.copy(own, aim, out, View(turned, At(), strides))
             offset, steps = self.address(array, indices, spot)
-            rows = [(width, steps.get(a, 0)) for a, width in lying] or [(1, 0)]
+            apart = row_major([width for _, width in lying])
+            rows = [(n, steps.get(a, 0), s) for (a, n), s in zip(lying, apart, strict=True)]
+            rows = rows or [(1, 0, 1)]
             among = [spot.span(a).width // size for a, size in blocks]
             dims = [
                 (count, steps[a] * size, n * where.rows)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from accelopt.algorithm.index import Axis
 from accelopt.hardware import Hardware
-from accelopt.kernels.nki.nests.axis_positions import At, FreeNames
+from accelopt.kernels.nki.nests.axis_positions import START, At, FreeNames
 from accelopt.kernels.nki.nests.matmul_time import matmul_ns
 from accelopt.kernels.nki.nests.nest import NotNested
 from accelopt.kernels.nki.nests.open_loops import Loops
@@ -140,6 +140,20 @@ class Instructions(Loops):
         dst = self.text.inside(into.tile, width, into.offset, [rows], [1])
         ns = matmul_ns(self.spec, rows, width, source.tile.dtype)
         self.put("", Form(self.text.transposed(dst, data), "tensor", ns))
+
+    def fill(
+        self, tile: Tile, number: str, sizes: Sequence[int] = (), steps: Sequence[int] = (1,),
+        offset: At = START, zeros: bool = False,
+    ) -> None:  # fmt: skip
+        """Writes a number all over a tile, or a part of it; zeros where not all is written later by GpSimd, which
+        hardly waits for others."""
+        sizes, engine = sizes or [tile.width], "gpsimd" if zeros else ""
+        width, shape = math.prod(sizes), (tile.partitions, *sizes)
+        dst = self.text.inside(tile, tile.partitions, offset, sizes, steps)
+        text = self.text.filled(dst, shape, number, tile.dtype, engine)
+        cycles = self.spec.gpsimd_start_cycles + self.spec.gpsimd_cycles_per_element * width
+        ns = cycles / self.spec.gpsimd_ghz if zeros else self.vector_ns(width)
+        self.put("", Form(text, engine or "vector", ns))
 
     def column(self, view: View, rows: int) -> str:
         """One element a partition."""

@@ -15,6 +15,7 @@ from accelopt.kernels.nki.nests.hbm_reads import LITTLE
 from accelopt.kernels.nki.nests.instructions import is_one
 from accelopt.kernels.nki.nests.nest import NotNested, TurnedInParts, Way
 from accelopt.kernels.nki.nests.places import Round, View, Where, row_major, spans_of
+from accelopt.kernels.nki.nests.preparing import own_axes
 from accelopt.kernels.nki.nests.statements import Form
 from accelopt.kernels.nki.nests.text import Tile, collected, merged
 from accelopt.kernels.nki.nests.tile_names import word_of
@@ -30,6 +31,8 @@ OPERAND_BYTES = 84 * 1024
 """Of a partition: an operand of a product that is kept whole."""
 MOST_BETWEEN = 1.25
 """Times the elements of an operand that its rows may take with what lies between them."""
+STARTS = 32, 64
+"""Partitions of which as many others begin where engines reach them."""
 SQUARE = 32
 """Rows and columns that the Vector engine transposes at once."""
 
@@ -43,26 +46,35 @@ class Operands:
         self.emitter = emitter
         self.definition = definition
         self.found = found
-        self.where = where
         self.pitched = dict[str, tuple[Axis, ...]]()
         laid = {axis for name in emitter.stage.members for axis in emitter.laid.get(name, ())}
         self.summed = max(found.contracted, key=lambda axis: (axis in laid, axis.extent))
         whole = min(emitter.spec.partitions, self.summed.extent)
         joined = {self.summed: 1 if self.summed in emitter.deciding else whole}
         if parts := dict(emitter.nest.contracted).get(definition.out):
-            named = {axis.name: axis for axis in found.contracted}
+            named = {axis.name: axis for axis in (*own_axes(definition), *found.contracted)}
             joined = {named[p.axis]: min(p.size, named[p.axis].extent) for p in parts}
             if decided := [a.name for a in joined if a in emitter.deciding]:
                 raise NotNested(
                     f"{definition.out} is decided along {decided[0]} element by element"
                 )
         self.lying = tuple(joined)
+        self.heads = tuple(axis for axis in joined if axis not in found.contracted)
+        """Axes of the result, of each of whose elements the operands of a product lie on partitions of their own."""
+        self.where = where.within({axis: Span(At(), axis.extent) for axis in self.heads})
         self.others = [(axis, 1) for axis in found.contracted if axis not in joined]
         self.joined = list(joined.items())
         self.parts = [*self.others, *self.joined]
         self.size = math.prod(joined.values())
         self.within: Span | None = None
         self.rounds = math.prod(-(-axis.extent // size) for axis, size in self.parts)
+        if self.heads:
+            rows = math.prod(axis.extent for axis in found.contracted)
+            whole = self.rounds == 1 and self.lying[: len(self.heads)] == self.heads
+            if not whole or rows not in STARTS:
+                raise NotNested(
+                    f"{definition.out} sums over {rows} for each {self.heads[0].name}, not {STARTS}"
+                )
 
     def whole(
         self,
@@ -76,7 +88,7 @@ class Operands:
         axes = self.own_axes(own, self.where)
         width = math.prod(self.where.span(axis).width for axis in axes)
         room = width * self.rounds * parse(self.found.dtype).itemsize
-        cut = any(axis.extent > size for axis, size in self.joined)
+        cut = any(axis.extent > size for axis, size in self.joined) or self.heads
         if cut or room > OPERAND_BYTES or self.found.dtype != "float32":
             return None
         kept = self._kept(value, axes, self.where, "direct", side, each)
@@ -116,7 +128,8 @@ class Operands:
             if dtype != "float32":
                 ones = emitter.converted(ones, Where((Axis("k", self.size),), {}, ()), (), dtype)
             return lambda k, place: ones
-        if way == "direct" and value.kind == "input" and self._on_chip(value):
+        padded = where.is_padded(axes)
+        if way == "direct" and value.kind == "input" and self._on_chip(value) and not padded:
             there = {a: s for a, s in where.spans.items() if a not in self.found.contracted}
             whole = Where(self.lying, there, where.order)
             apart = bool(emitter.masks.keys() & set(self.found.contracted)) or (
@@ -133,7 +146,8 @@ class Operands:
                         a: k.where.span(a) for a in self.found.contracted}}, place.order), whole)  # fmt: skip
         base = None
         whole = where.within({a: Span(At(), a.extent) for a, _ in self.others})
-        if way == "direct" and self._by_batch(value, axes, replace(whole, part=self.lying)):
+        direct = way == "direct" and not padded
+        if direct and self._by_batch(value, axes, replace(whole, part=self.lying)):
             return lambda k, place: self._once(value, axes, place, way, k)
         if (self.definition.out, side) in nest.ahead:
             base = where
@@ -149,7 +163,7 @@ class Operands:
 
         def given(k: Round, place: Where) -> View:
             view = kept.moved(place, base)
-            step = math.prod(base.span(a).width for a in axes)
+            step = base.lanes(axes)
             number = self.number(k.where, base)
             return View(view.tile, collected(view.offset + number * step), view.strides)
 
@@ -163,6 +177,7 @@ class Operands:
         nest, name, both = self.emitter.nest, self.definition.out, ("left", "right")
         alike = self.found.alike and len({nest.way(name, s) for s in both}) == 1
         alike = alike and len({(nest.memory(name, s), (name, s) in nest.ahead) for s in both}) == 1
+        alike = alike and len(own) == 1
         if not alike or (nest.way(name, side) or self._way(value, own, where)) != "turned":
             return None
         left = side == "left"
@@ -279,10 +294,9 @@ class Operands:
             spans |= {a: where.span(a) for a in axes if a in where.part and a not in block.spans}
             if emitter.home(where.within(spans).variables({*axes})) > depth:
                 continue  # in loops further inside, which are in loops over what this would hold
-            if size * math.prod(span.width for span in spans.values()) <= most:
+            if size * math.prod(span.lanes for span in spans.values()) <= most:
                 return where.within(spans)
-        here = size * math.prod(where.span(a).width for a in axes)
-        return where if here <= most else None
+        return where if size * where.lanes(axes) <= most else None
 
     def _way(self, value: Value, axes: tuple[Axis, ...], where: Where) -> Way:
         """Turned where what is read lies on the chip with other axes on partitions, or in memory
@@ -323,18 +337,18 @@ class Operands:
             if key in block.values:
                 return block.values[key]
         pitches = self._pitches(value, axes, where) if way == "direct" else {}
-        tile, strides = self._new_kept(value, axes, where, pitches)
+        tile, strides = self._new_kept(value, axes, where, way, pitches)
         self._fill_rounds(value, axes, where, way, View(tile, At(), strides), each)
         view = View(tile, At(), strides)
         emitter.blocks[-1].values[key] = view
         return view
 
     def _new_kept(
-        self, value: Value, axes: tuple[Axis, ...], where: Where,
+        self, value: Value, axes: tuple[Axis, ...], where: Where, way: Way,
         pitches: dict[Axis, int] | None = None,
     ) -> tuple[Tile, dict[Axis, int]]:  # fmt: skip
         """A tile for all rounds of an operand, and the strides of its axes in a round."""
-        sizes = [where.span(axis).width for axis in axes]
+        sizes = [where.span(axis).lanes for axis in axes]
         name = self.emitter.names.new(f"{word_of(value)}_kept")
         width = math.prod(sizes) * self.rounds
         strides = dict(zip(axes, row_major(sizes), strict=True))
@@ -348,6 +362,8 @@ class Operands:
             width *= math.prod(where.span(axis).width for axis in outer)
         tile = Tile(name, self.size, width, self.found.dtype)
         self.emitter.declare(tile)
+        if way == "direct" and where.is_padded(axes):
+            self.emitter.fill(tile, "0", zeros=True)
         return tile, strides
 
     def _pitches(self, value: Value, axes: tuple[Axis, ...], where: Where) -> dict[Axis, int]:
@@ -357,6 +373,7 @@ class Operands:
         loads = (
             value.kind == "input" and not self._on_chip(value) and value.dtype == self.found.dtype
         )
+        loads = loads and not where.is_padded(axes)
         if self.rounds > 1 or not loads or len(axes) < 2 or value.array in emitter.memory.unmade:
             return {}
         value = emitter.memory.stored(value)
@@ -388,7 +405,7 @@ class Operands:
             and self._computed_at_once(value, axes, where, kept)
         ):
             return
-        width = math.prod(where.span(a).width for a in axes)
+        width = where.lanes(axes)
         extent = span.width if span else self.summed.extent
         group, outer = 1, list[tuple[Axis, int]]()
         if way != "direct" and axes:
@@ -400,7 +417,7 @@ class Operands:
             if aside and self.rounds > 1:
                 outer.append((lying[0], self.emitter.spec.partitions))
             if (self.rounds > 1 or not aside) and alike:
-                rows = math.prod(min(where.span(a).width, 128) for a in lying)
+                rows = math.prod(min(where.span(a).lanes, 128) for a in lying)
                 group = self.grouped(extent, self.size, rows)
             if way == "turned" and (not aside or self._narrow(lying, where)):
                 outer = self._beside(value, rest, where, lying, group)
@@ -430,7 +447,7 @@ class Operands:
     def _at_once(self, value: Value, axes: tuple[Axis, ...], where: Where, kept: View) -> bool:
         """Brings all rounds of an operand with one DMA, where that is not much and no condition cuts them."""
         emitter, dtype = self.emitter, self.found.dtype
-        number = math.prod(where.span(a).width for a in axes)
+        number = where.lanes(axes)
         loads = value.kind == "input" and not self._on_chip(value) and value.dtype == dtype
         decided = {*emitter.deciding, *emitter.masks}
         even = all(a.extent % size == 0 and a not in decided for a, size in self.parts)
@@ -456,7 +473,7 @@ class Operands:
         loads = value.kind == "input" and not self._on_chip(value)
         if loads or not others or decided & {*others, *axes, *self.lying}:
             return False
-        width = math.prod(where.span(a).width for a in axes)
+        width = where.lanes(axes)
         start = Where(self.lying, where.spans, ())
         steps = row_major([axis.extent for axis in others])
         apart = width * emitter.rounds(start, self.joined)
@@ -488,11 +505,7 @@ class Operands:
                 sizes, steps = merged(
                     [place.span(a).width for a in axes], [[into.strides[a] for a in axes]]
                 )
-                dst = emitter.text.inside(into.tile, place.rows, into.offset, sizes, steps[0])
-                text = emitter.text.filled(
-                    dst, (place.rows, *sizes), str(found.constant), into.tile.dtype
-                )
-                emitter.put("", Form(text, "vector", emitter.vector_ns(math.prod(sizes))))
+                emitter.fill(into.tile, str(found.constant), sizes, steps[0], into.offset)
                 return
             loads = parts and found.kind == "input" and not self._on_chip(found)
             if (
@@ -541,7 +554,7 @@ class Operands:
         value, own = sides[side]
         axes = self.own_axes(own, self.where)
         way = self.emitter.nest.way(name, side) or self._way(value, axes, self.where)
-        tile, strides = self._new_kept(value, axes, self.where)
+        tile, strides = self._new_kept(value, axes, self.where, way)
         kept = View(tile, At(), strides)
         self.emitter.blocks[-1].values[self._key(value, axes, self.where, way)] = kept
 
@@ -564,7 +577,7 @@ class Operands:
                 return block.values[key]
         with emitter.at(depth):
             spot = Where(self.lying, place.spans, place.order)
-            if way == "direct":
+            if way == "direct" and not place.is_padded(axes):
                 view = emitter.view(value, spot)
                 if view.tile.dtype != self.found.dtype:
                     view = emitter.converted(view, spot, spot.free(value.axes), self.found.dtype)
@@ -572,10 +585,12 @@ class Operands:
                 strides, width = {}, 1
                 for axis in reversed(axes):
                     strides[axis] = width
-                    width *= place.span(axis).width
+                    width *= place.span(axis).lanes
                 name = emitter.names.new(word_of(value))
                 tile = Tile(name, spot.rows, width, self.found.dtype)
                 emitter.declare(tile)
+                if way == "direct":
+                    emitter.fill(tile, "0", zeros=True)
                 view = View(tile, At(), strides)
                 self._fill(value, axes, spot, way, view, width)
             emitter.blocks[-1].values[key] = view
@@ -622,7 +637,7 @@ class Operands:
         alone = self._apart(value, Where(self.lying, where.spans, ()))
         if value.kind == "input":
             alone = set(rest) - set(self.found.batch)
-        rows = math.prod(min(where.span(a).width, 128) for a in lying)
+        rows = math.prod(min(where.span(a).lanes, 128) for a in lying)
         room = max(self.emitter.spec.psum_bank_bytes // 4 // (rows * rounds), 1)
         parts = list[tuple[Axis, int]]()
         for axis in reversed(rest):
@@ -637,7 +652,7 @@ class Operands:
 
     def _narrow(self, lying: Sequence[Axis], place: Where) -> bool:
         """Whether one transpose takes all of an operand that lies on partitions before."""
-        return math.prod(place.span(axis).width for axis in lying) <= self.emitter.spec.partitions
+        return place.lanes(lying) <= self.emitter.spec.partitions
 
     def _lying(self, axes: tuple[Axis, ...], place: Where) -> tuple[tuple[Axis, ...], list[Axis]]:
         """Of an operand that is turned: what lies on partitions before, and its other axes."""
@@ -689,7 +704,7 @@ class _Turning(NamedTuple):
 
     def check_rows(self) -> None:
         """Raises NotNested for an operand whose rows do not follow one another."""
-        rows = row_major([self.place.span(a).width for a in self.lying])
+        rows = row_major([self.place.span(a).lanes for a in self.lying])
         apart = any(self.into.strides[a] != n for a, n in zip(self.lying, rows, strict=True))
         if apart or not set(self.lying) <= set(self.operands.where.part):
             raise NotNested(f"an operand of {self.operands.definition.out} is not one run of rows")
@@ -741,14 +756,14 @@ class _Turning(NamedTuple):
     def turn(self, spot: Where, of: Where, psum: View) -> None:
         """One transpose by the Tensor engine."""
         view, step = self.source(spot, of)
-        rows = math.prod(spot.span(axis).width for axis in self.lying)
+        rows = spot.lanes(self.lying)
         self.emitter.transpose(psum, view, (rows, self.width(spot)), step)
 
     def squares(self, round_: Round) -> None:
         """Transposes of squares by the Vector engine, straight into the operand."""
         spot = round_.where
         view, along = self.source(spot, spot)
-        width, rows = self.width(spot), math.prod(spot.span(axis).width for axis in self.lying)
+        width, rows = self.width(spot), spot.lanes(self.lying)
         if view.tile.dtype != self.into.tile.dtype or rows % SQUARE or width % SQUARE or along != 1:
             raise NotNested(
                 f"an operand of {self.operands.definition.out} is not made of squares of {SQUARE}"
@@ -772,7 +787,7 @@ class _Turning(NamedTuple):
     def turned(self, round_: Round) -> None:
         """Transposes beside each other in PSUM, and one copy of all of them."""
         spot = round_.where
-        rows = math.prod(min(spot.span(a).width, 128) for a in self.lying)
+        rows = math.prod(min(spot.span(a).lanes, 128) for a in self.lying)
         parts = list(self.joined)
         wide = self.aside and spot.span(self.lying[0]).width > 128
         parts += [(self.lying[0], 128)] if wide else []
@@ -791,12 +806,12 @@ class _Turning(NamedTuple):
             r.where, r.where if wide else spot, View(psum, collected(r.number * rows), {})))  # fmt: skip
         # Rounds of the sum follow one another, in PSUM as in the operand.
         aim = (*rest, *self.lying)
-        widths = [spot.span(a).width for a in aim]
+        widths = [spot.span(a).lanes for a in aim]
         beside = math.prod(widths[: len(rest)])
         rounds = Axis("round", count // beside) if not wide else None
         strides = dict(zip(aim, row_major(widths), strict=True))
         own = {a: self.into.strides[a] for a in aim}
-        spans = {a: spot.span(a) for a in aim}
+        spans = {a: Span(spot.span(a).start, spot.span(a).lanes) for a in aim}
         if rounds:
             aim, strides[rounds] = (rounds, *aim), beside * rows
             own[rounds] = self.step

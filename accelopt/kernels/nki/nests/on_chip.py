@@ -60,7 +60,7 @@ class OnChip:
         name, emitter = definition.out, self.emitter
         if definition.axes and not set(where.part) <= set(definition.axes):
             raise NotNested(f"{name} is combined over partitions, and no part of it stays there")
-        lying = {axis: where.span(axis).width for axis in where.part if definition.axes}
+        lying = {axis: where.span(axis).lanes for axis in where.part if definition.axes}
         cut = [axis for axis, size in lying.items() if size < axis.extent]
         if len(cut) > 1 or any(axis.extent % lying[axis] for axis in cut):
             raise NotNested(f"{name} does not lie on partitions in equal parts of one axis")
@@ -93,7 +93,7 @@ class OnChip:
         found = self.held.get(value.array)
         if found is None:
             return None
-        offset, strides, lying = At(), dict[Axis, int](), list[Axis]()
+        offset, strides, lying = At(), dict[Axis, int](), dict[Axis, Axis]()
         if not found.axes and where.rows <= found.tile.partitions:
             return View(found.tile, offset, strides)  # the same on every partition
         for axis, index in zip(found.axes, value.indices, strict=True):
@@ -108,14 +108,17 @@ class OnChip:
                     strides[other] = strides.get(other, 0) + step * found.strides[axis]
                 continue
             row = next((a for a in where.part if index == index_of(a)), None)
-            if row is None or where.span(row).width > found.lying[axis]:
+            span, most = where.span(row or axis), found.lying[axis]
+            fits = span.lanes == most or (span.lanes < most and span.width < axis.extent)
+            if row is None or not fits:
                 raise NotNested(
                     f"{value.array} has {axis.name} on partitions, and is read elsewhere"
                 )
             own = where.within({axis: where.span(row)})
             offset = offset + self._round(found, axis, own) * found.step
-            lying.append(row)
-        if [a for a in lying if where.span(a).width > 1] != [
+            lying[axis] = row
+        rows = [lying[axis] for axis in found.lying]
+        if [a for a in rows if where.span(a).width > 1] != [
             a for a in where.part if where.span(a).width > 1
         ]:
             raise NotNested(f"{value.array} lies on other partitions than those that read it")

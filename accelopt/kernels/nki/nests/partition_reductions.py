@@ -182,11 +182,7 @@ class Partitions:
         width = math.prod(where.span(axis).width for axis in axes)
         psum = width * 4 <= self.emitter.spec.psum_bank_bytes and not beside_psum
         total = self.emitter.new_tile(f"{word_of(value)}_running", where, axes, psum=psum)
-        dst = self.emitter.text.inside(total.tile, where.rows, At(), [width], [1])
-        fill = self.emitter.text.filled(
-            dst, (where.rows, width), str(NEUTRAL[value.function]), "float32"
-        )
-        self.emitter.put("", Form(fill, "vector", self.emitter.vector_ns(width)))
+        self.emitter.fill(total.tile, str(NEUTRAL[value.function]))
         key = ("running", value, where.part, spans_of(where, tuple(value.axes)))
         self.emitter.blocks[-1].values[key] = total
 
@@ -288,9 +284,7 @@ class Partitions:
         tile = Tile(self.emitter.names.new(f"{definition.out}_sum"), rows, width, psum=psum)
         self.emitter.declare(tile, sums=psum)
         if not psum:
-            dst = self.emitter.text.inside(tile, rows, At(), [width], [1])
-            fill = self.emitter.text.filled(dst, (rows, width), "0.0", "float32")
-            self.emitter.put("", Form(fill, "vector", self.emitter.vector_ns(width)))
+            self.emitter.fill(tile, "0.0")
         axes = place.free(set(definition.axes))
         strides = row_major([axis.extent for axis in axes])
         view = View(tile, At(), dict(zip(axes, strides, strict=True)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -30,7 +30,22 @@ class Where:
     @property
     def rows(self) -> int:
         """Partitions."""
-        return math.prod(self.span(axis).width for axis in self.part)
+        return self.lanes(self.part)
+
+    def lanes(self, axes: Iterable[Axis]) -> int:
+        """Elements that there is room for along some axes."""
+        return math.prod(self.span(axis).lanes for axis in axes)
+
+    def is_padded(self, axes: Iterable[Axis]) -> bool:
+        """Whether there is room beyond the elements of some axes."""
+        return any(self.span(axis).lanes > self.span(axis).width for axis in axes)
+
+    def rows_at(self, steps: Mapping[Axis, int]) -> list[tuple[int, int, int]]:
+        """Of each axis on partitions, how many elements, and steps in an array and in partitions."""
+        apart = zip(
+            self.part, row_major([self.span(axis).lanes for axis in self.part]), strict=True
+        )
+        return [(self.span(axis).width, steps.get(axis, 0), step) for axis, step in apart]
 
     def free(self, axes: frozenset[Axis] | set[Axis]) -> tuple[Axis, ...]:
         """Those of some axes that lie along the free axis, in order."""
@@ -41,6 +56,11 @@ class Where:
     def within(self, changes: Mapping[Axis, Span]) -> Where:
         """With other spans for some axes."""
         return Where(self.part, {**self.spans, **changes}, self.order)
+
+    def begins(self, axes: Collection[Axis], whole: Where) -> At:
+        """The partition of a whole that this is a part of along some axes, from which on it lies."""
+        steps = dict(zip(whole.part, (step for *_, step in whole.rows_at({})), strict=True))
+        return View(Tile("", 0, 0), At(), {a: steps[a] for a in axes}).moved(self, whole).offset
 
     def variables(self, axes: frozenset[Axis] | set[Axis]) -> set[str]:
         """The loop variables that the spans of some axes depend on."""

@@ -28,6 +28,7 @@ from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.nests.computed_together import NotTogether, repeated
 from accelopt.kernels.nki.nests.emission import CORES
 from accelopt.kernels.nki.nests.lowering import lower_nest
+from accelopt.kernels.nki.nests.matmul_operands import STARTS
 from accelopt.kernels.nki.nests.nest import (
     Memory,
     Nest,
@@ -66,7 +67,8 @@ def _said(value: object) -> str:
 
 
 class Partition(_Primitive):
-    """`partition(definition, axes)`: these parts of axes, joined, lie on partitions in its stage."""
+    """`partition(definition, axes)`: these parts of axes, joined, lie on partitions in its stage. Outside of the rows
+    of a product they may be what both its operands depend on: each element has 32 or 64 partitions, or room for that."""
 
     kind: Literal["partition"] = "partition"
     definition: str
@@ -127,7 +129,8 @@ class Orient(_Primitive):
 
 class Contract(_Primitive):
     """`contract(product, axes)`: these parts of the axes that a product sums over, joined, lie on
-    partitions in a round of its sum; without any, as much as there is room for of the longest."""
+    partitions in a round of its sum; without any, as much as there is room for of the longest. Behind an axis of the
+    result 32 or 64 of them, all: each of its elements has a product of its own there."""
 
     kind: Literal["contract"] = "contract"
     definition: str
@@ -333,7 +336,7 @@ def changed(primitive: Primitive, algorithm: Algorithm, nest: Nest, target: str)
         return _with_operands(primitive, definition, nest, target)
     if isinstance(primitive, (Partition, Tile, Columns, Lay, Skip, Bring, Descriptors)):
         if isinstance(primitive, Partition):
-            _in_axes(definition.out, "has", own_axes(definition), primitive.axes)
+            _in_axes(definition.out, "has", own_axes(definition), primitive.axes, room=True)
         return _in_stage(nest, definition.out, lambda stage: _stage_changed(primitive, stage))
     if isinstance(primitive, (Hold, Engine, Spread, Turn)):
         return _with_arrays(primitive, definitions, nest)
@@ -441,13 +444,15 @@ def _with_operands(
     return nest.model_copy(update=memory)
 
 
-def _in_axes(name: str, does: str, axes: Iterable[Axis], parts: Sequence[Part]) -> None:
-    """Raises NotNested for parts that are none of these axes, or two of one."""
+def _in_axes(
+    name: str, does: str, axes: Iterable[Axis], parts: Sequence[Part], room: bool = False
+) -> None:
+    """Raises NotNested for parts that are none of these axes, or two of one; of a short axis with `room` for more."""
     extents = {axis.name: axis.extent for axis in axes}
     for number, part in enumerate(parts):
         if part.axis not in extents:
             raise NotNested(f"{name} {does} no axis {part.axis}")
-        if part.size > (extent := extents[part.axis]):
+        if part.size > (extent := extents[part.axis]) and not (room and part.size in STARTS):
             raise NotNested(f"{name} {does} {extent} elements of {part.axis}, not {part.size}")
         if any(part.axis == other.axis for other in parts[:number]):
             raise NotNested(f"{name} {does} {part.axis} once, not in two parts")
@@ -455,7 +460,8 @@ def _in_axes(name: str, does: str, axes: Iterable[Axis], parts: Sequence[Part]) 
 
 def _contracted(primitive: Contract, found: Contraction, nest: Nest, most: int) -> Nest:
     name = primitive.definition
-    _in_axes(name, "sums over", found.contracted, primitive.axes)
+    own = (*found.batch, *found.rows, *found.columns, *found.contracted)
+    _in_axes(name, "sums over", own, primitive.axes)
     if math.prod(part.size for part in primitive.axes) > most:
         raise NotNested(f"{name} has more elements in a round of its sum than {most} partitions")
     rest = tuple(pair for pair in nest.contracted if pair[0] != name)
@@ -487,6 +493,21 @@ def contractions(definition: Definition, most: int) -> list[tuple[Part, ...]]:
         return rounds(parts), len(parts), [order.index(p.axis) for p in parts], -parts[-1].size
 
     return sorted(found, key=cost)
+
+
+def side_by_side(definition: Definition, most: int) -> list[tuple[Part, ...]]:
+    """All that a product sums over behind another axis, of each of whose elements it is a product of its own on
+    partitions of its own."""
+    product = product_in(definition)
+    axes = [axis for axis in product.contracted if axis.extent > 1] if product else []
+    rows = math.prod(axis.extent for axis in axes)
+    if product is None or rows not in STARTS:
+        return []
+    summed = tuple(Part(axis=axis.name, size=axis.extent) for axis in axes)
+    others = (*product.batch, *product.rows, *product.columns)
+    return [
+        (Part(axis=a.name, size=a.extent), *summed) for a in others if 1 < a.extent <= most // rows
+    ]
 
 
 def split(nest: Nest, definition: Definition, name: str, size: int) -> Nest:
@@ -765,7 +786,7 @@ def neighbours(algorithm: Algorithm, nest: Nest, target: str = "trn1") -> Iterat
             if product.out in dict(nest.accumulated):
                 yield Accumulate(definition=product.out)
             joined = dict(nest.contracted).get(product.out, ())
-            for axes in ((), *contractions(product, most)):
+            for axes in ((), *contractions(product, most), *side_by_side(product, most)):
                 if axes != joined:
                     yield Contract(definition=product.out, axes=axes)
             sides: tuple[Literal["left", "right"], ...] = ("left", "right")

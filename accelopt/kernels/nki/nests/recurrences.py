@@ -181,10 +181,7 @@ class Recurrences:
                 width = math.prod([*counts, *(where.span(axis).width for axis in axes)])
                 tile = Tile(self.emitter.names.new(f"{definition.out}_before"), where.rows, width)
                 self.emitter.declare(tile)
-                dst = self.emitter.text.inside(tile, where.rows, At(), [width], [1])
-                number = number_text(initial.constant, self.emitter.numbers)
-                fill = self.emitter.text.filled(dst, (where.rows, width), number, "float32")
-                self.emitter.put("", Form(fill, "vector", self.emitter.vector_ns(width)))
+                self.emitter.fill(tile, number_text(initial.constant, self.emitter.numbers))
             self.emitter.states[key] = tile
         place = At(0, tuple(zip(inner, strides, strict=False)))
         return View(

@@ -69,6 +69,8 @@ class _Search:
         self.dialect = dialect
         self.times = times
         self.found = FoundNests()
+        self.known = math.inf
+        """The least simulated time of what was searched before."""
         self.seen: set[str] = set()
         self.lowered: dict[Nest, Lowered | None] = {}
 
@@ -97,12 +99,13 @@ class _Search:
     def time(self, pairs: Sequence[tuple[Nest, Lowered]]) -> None:
         """Times kernels on the simulated core, but for those whose busiest engine alone takes much longer
         than the fastest."""
-        pairs = [pair for pair in pairs if pair[1].price.ms < LOOSE * self.best]
+        best = min(self.best, self.known)
+        pairs = [pair for pair in pairs if pair[1].price.ms < LOOSE * best]
         if not pairs:
             return
         sources = [lowered.source for _, lowered in pairs]
         self.seen.update(sources)
-        taken = self.times(sources, HOPELESS * self.best)
+        taken = self.times(sources, HOPELESS * best)
         self.found.timed += [
             TimedNest(nest, lowered, ms, ms.reason if isinstance(ms, Refused) else "")
             for (nest, lowered), ms in zip(pairs, taken, strict=True)
@@ -115,14 +118,24 @@ class _Search:
         return self.found.timed[0].latency_ms if self.found.timed else math.inf
 
     def run(self) -> FoundNests:
-        """All of it."""
+        """All of it; from nests with batches side by side on their own, so that neither crowds out the other."""
         starts = list(starting_nests(self.algorithm, self.target))
+        apart = [n for n in starts if shares_what_is_summed(self.algorithm, n)]
+        self.descend([nest for nest in starts if nest not in apart])
+        self.known, first, self.found.timed = self.best, self.found.timed, []
+        if apart:
+            self.descend(apart)
+        self.found.timed = sorted([*first, *self.found.timed], key=lambda timed: timed.latency_ms)
+        return self.found
+
+    def descend(self, starts: list[Nest]) -> None:
+        """Times some nests to begin with, and what single primitives make of the fastest."""
         if self.interface.cores > 1:
             halved = (m for n in starts for m in on_two_cores(self.algorithm, n, self.target))
             self.begin([nest for nest, _ in self.priced(halved)])
         self.begin(starts)
         if not self.found.timed:
-            return self.found
+            return
         self.time_with(static=True)
         tried: set[Nest] = set()
         for _ in range(ROUNDS):
@@ -146,7 +159,6 @@ class _Search:
             self.time(self.priced(self.on_engines(self.found.timed[0].nest))[:EACH])
             if self.best > before * (1 - LEAST_GAIN):
                 break
-        return self.found
 
     def time_with(self, **update: bool) -> None:
         """Times the fastest nests with some fields of all stages changed."""
@@ -221,6 +233,12 @@ def comes_to_all(nest: Nest) -> bool:
         for stage in nest.stages
         for _, names in stage.laid
     )
+
+
+def shares_what_is_summed(algorithm: Algorithm, nest: Nest) -> bool:
+    """Whether several products of a batch lie on partitions beside each other, in what they sum over."""
+    own = {d.out: {axis.name for axis in d.axes} for d in ready(algorithm, nest).definitions}
+    return any(parts[0].axis in own[name] for name, parts in nest.contracted)
 
 
 def _cost(pair: tuple[Nest, Lowered]) -> tuple[float, float]:

@@ -29,6 +29,7 @@ from accelopt.kernels.nki.nests.computed_together import (
     brought,
     repeating,
 )
+from accelopt.kernels.nki.nests.matmul_operands import STARTS
 from accelopt.kernels.nki.nests.nest import (
     PLAIN,
     Nest,
@@ -43,7 +44,14 @@ from accelopt.kernels.nki.nests.nest import (
     ready,
 )
 from accelopt.kernels.nki.nests.preparing import own_axes, prepared
-from accelopt.kernels.nki.nests.primitives import Cores, changed, contractions, read_later, split
+from accelopt.kernels.nki.nests.primitives import (
+    Cores,
+    changed,
+    contractions,
+    read_later,
+    side_by_side,
+    split,
+)
 from accelopt.kernels.nki.nests.read_ranges import made_of
 from accelopt.kernels.nki.nests.skipping import masks_of
 
@@ -135,6 +143,7 @@ def _starting(algorithm: Algorithm, chosen: Nest, target: str, seen: set[Nest]) 
             *blocks,
             *(made for one in (nest, *blocks) for made in _in_rounds(algorithm, one)),
             *_joined_sums(algorithm, nest, target),
+            *_side_by_side(algorithm, nest, target),
             *_by_terms(algorithm, nest),
             *_summed_as_laid(algorithm, chosen, target),
             *_laid_as_read(algorithm, chosen, lying, target),
@@ -196,12 +205,15 @@ def _skipping(algorithm: Algorithm, nest: Nest, has_kernel: Callable[[Nest], boo
     definitions = {d.out: d for d in ready(algorithm, nest).definitions}
     for at, stage in enumerate(nest.stages):
         members = [definitions[name] for name in stage.members]
-        for axis in dict.fromkeys(axis for d in members for axis in own_axes(d)):
+        axes = dict.fromkeys(axis for d in members for axis in own_axes(d))
+        for axis in reversed(axes):
             if masks_of(members, axis):
                 skipped = stage.model_copy(update={"skipped": (axis.name,)})
                 stages = (*nest.stages[:at], skipped, *nest.stages[at + 1 :])
                 made = nest.model_copy(update={"stages": stages})
-                nest = made if has_kernel(made) else nest
+                if has_kernel(made):
+                    nest = made
+                    break
     return nest
 
 
@@ -335,6 +347,33 @@ def _joined_sums(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest
         )
         if entries:
             yield nest.model_copy(update={"contracted": entries})
+
+
+def _side_by_side(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
+    """With as many products of a batch on partitions, in what they sum over, as there is room for."""
+    most, found = TARGETS[target].partitions, dict[str, tuple[Part, ...]]()
+    outer = {part.axis for stage in nest.stages for part in stage.partition[:-1]}
+
+    def shared(definition: Definition) -> list[Axis]:
+        product = product_in(definition)
+        if product is None or not product.rows:
+            return []
+        others = (*product.rows, *product.columns)
+        return [*product.batch[::-1], *(axis for axis in others if axis.name in outer)]
+
+    for definition in ready(algorithm, nest).definitions:
+        rows = math.prod(a.extent for a in own_axes(definition)[len(definition.axes) :])
+        axis = next(iter(shared(definition) if rows in STARTS else ()), None)
+        if axis and axis.extent > most // rows:
+            with suppress(NotNested):
+                nest = split(nest, definition, axis.name, most // rows)
+    outer |= {f"{name}_0" for name in outer}
+    for definition in ready(algorithm, nest).definitions:
+        parts = {p[0].axis: p for p in side_by_side(definition, most)}
+        if names := [axis.name for axis in shared(definition) if axis.name in parts]:
+            found[definition.out] = parts[names[0]]
+    if found:
+        yield nest.model_copy(update={"contracted": tuple(found.items())})
 
 
 def _blocked(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
@@ -634,11 +673,11 @@ def _stage(
     if not set(lying) <= names:
         return None
     order = tuple(sorted(chosen, key=lambda axis: list(lying).index(axis.name)))
-    partition = filled(order, TARGETS[target].partitions)
-    held = {part.axis for part in partition}
     products = [
         found for d in definitions if (found := product_in(d)) and (found.rows or found.batch)
     ]
+    partition = _with_room(order, products, TARGETS[target].partitions)
+    held = {part.axis for part in partition}
     turning = {axis for found in products for axis in (*found.batch, *_on_rows(found, held))}
     rest = [axis for axis in common if axis.name not in held and axis in turning]
     whole = all(set(rest) <= set(d.axes) for d in definitions)
@@ -646,6 +685,27 @@ def _stage(
     if len(definitions) == 1:
         loops = ()
     return Stage(members=tuple(members), partition=partition, loops=loops)
+
+
+def _with_room(
+    order: tuple[Axis, ...], products: Sequence[Contraction], most: int
+) -> tuple[Part, ...]:
+    """What fills the partitions; where each of some axes has rows of a product of its own, each of their elements
+    has room for as many rows that the next begin where engines reach them."""
+    for product in products:
+        rows = product.columns if order and order[-1] in product.columns else product.rows
+        inner = tuple(axis for axis in order if axis in rows)
+        outer = order[: len(order) - len(inner)]
+        count = math.prod(axis.extent for axis in inner)
+        if not outer or inner != order[len(outer) :] or count == 1:
+            continue
+        room = next((n for n in STARTS if count <= n), 0)
+        if not room or (len(inner) > 1 and count != room):
+            return filled(inner, most)
+        sizes = [room // (count // axis.extent) for axis in inner]
+        last = (Part(axis=a.name, size=n) for a, n in zip(inner, sizes, strict=True))
+        return (*filled(outer, most // room), *last)
+    return filled(order, most)
 
 
 def _on_rows(product: Contraction, held: set[str]) -> tuple[Axis, ...]:

@@ -239,11 +239,14 @@ class Writer:
         said = f", dtype=nl.{dtype}" if dtype else ""
         return f"{dst} = nisa.{name}({arguments}{said})"
 
-    def filled(self, dst: str, shape: tuple[int, ...], value: str, dtype: str) -> str:
+    def filled(
+        self, dst: str, shape: tuple[int, ...], value: str, dtype: str, engine: str = ""
+    ) -> str:
         """A tile of one number."""
+        said = f", engine=nisa.{engine}_engine" if engine else ""
         if self.nki:
-            return f"nisa.memset(dst={dst}, value={value})"
-        return f"{dst} = nisa.memset({shape}, {value}, dtype=nl.{dtype})"
+            return f"nisa.memset(dst={dst}, value={value}{said})"
+        return f"{dst} = nisa.memset({shape}, {value}, dtype=nl.{dtype}{said})"
 
     def product(self, dst: str, stationary: str, moving: str) -> str:
         """A product that adds to what is in PSUM."""

@@ -115,7 +115,7 @@ class Calculation(Instructions):
         """Computes a value into a place of its own."""
         value = self.decided(value, where)
         whole = any(meaning.value is value for meaning in self.reading.meanings.values())
-        if whole and self.memory.is_brought(value, view):
+        if whole and not where.is_padded(where.part) and self.memory.is_brought(value, view):
             axes = where.free(value.axes)
             own = View(view.tile, view.offset, {axis: view.strides[axis] for axis in axes})
             if self.memory.load_into(value, where, own):
@@ -174,10 +174,7 @@ class Calculation(Instructions):
     def constant(self, number: float, where: Where) -> View:
         """A number on every partition."""
         tile = self.new_tile("number", where, ())
-        text = number_text(number, self.numbers)
-        dst = self.column(tile, where.rows)
-        made = self.text.filled(dst, (where.rows, 1), text, "float32")
-        self.put("", Form(made, "vector", self.vector_ns(1)))
+        self.fill(tile.tile, number_text(number, self.numbers))
         return tile
 
     def compute(self, value: Value, where: Where, into: View | None) -> View:
@@ -371,7 +368,7 @@ class Calculation(Instructions):
 
     def row_step(self, where: Where, steps: Mapping[Axis, int]) -> int | None:
         """How much an index grows from a partition to the next; None where that differs."""
-        counts = [where.span(axis).width for axis in where.part]
+        counts = [where.span(axis).lanes for axis in where.part]
         sizes, strides = merged(counts, [[steps.get(axis, 0) for axis in where.part]])
         if sizes == [1]:
             return 0
@@ -404,7 +401,7 @@ class Calculation(Instructions):
         count(target, base, 0, True)
         inner = where.rows
         for axis in where.part:
-            size = where.span(axis).width
+            size = where.span(axis).lanes
             inner //= size
             if not steps.get(axis) or size == 1:
                 continue
@@ -540,7 +537,7 @@ class Calculation(Instructions):
         lying = [axis for axis in where.part if where.span(axis).width > 1]
         for condition in conditions:
             base, steps = self.affine(condition, where)
-            if base.terms or len(lying) != 1 or {*steps} != {*lying}:
+            if base.terms or len(lying) != 1 or {*steps} != {*lying} or where.is_padded(lying):
                 return None
             step = steps[lying[0]]
             change = -(base.constant // step) if step > 0 else base.constant // -step + 1

@@ -630,6 +630,41 @@ def test_parts_of_several_summed_axes_lie_on_partitions(
 
 
 @pytest.mark.parametrize("dialect", TARGETS)
+@pytest.mark.parametrize("seed", range(2))
+def test_products_of_a_batch_lie_side_by_side(seed: int, dialect: Dialect, tmp_path: Path) -> None:
+    """Rows of each element of a batch begin where engines reach them, with room between where they are few, and so
+    does what it sums over; also where one operand is the same for all."""
+    draw = random.Random(seed)
+    sizes = {
+        "b": 3,
+        "m": draw.choice((2, 3, 8)),
+        "h": draw.choice((20, 49)),
+        "k": 40,
+        "n": 32,
+        "j": 8,
+    }
+    own = ["b, h, m, n", "h, m, n"][seed % 2]
+    shapes = {"q": own, "x": "b, k, m, n", "v": "b, k, m, j"}
+    weighted = algorithms.written(
+        "weighted", sizes, {a: tuple(sizes[n] for n in s.split(", ")) for a, s in shapes.items()},
+        f"p[b, h, m, k] = add[n](q[{own}] * x[b, k, m, n])",
+        "total[b, h, m] = add[k](sigmoid(p[b, h, m, k]))",
+        "weights[b, h, m, j] = add[k](sigmoid(p[b, h, m, k]) * v[b, k, m, j])",
+        "out[b, h, m, j] = weights[b, h, m, j] / total[b, h, m]",
+    )  # fmt: skip
+    found = list(starting_nests(weighted, TARGETS[dialect]))
+    lying = {n: [p.size for s in n.stages for p in s.partition] for n in found}
+    summed = [nest for nest in found if nest.contracted]
+    rows = [nest for nest in found if {32, 64} & {*lying[nest]}]
+    for nest in (
+        draw.choice(summed),
+        draw.choice(rows),
+        draw.choice([n for n in rows if n in summed]),
+    ):
+        check(weighted, nest, dialect, tmp_path)
+
+
+@pytest.mark.parametrize("dialect", TARGETS)
 def test_rows_of_an_operand_come_with_what_lies_between_them(
     dialect: Dialect, tmp_path: Path
 ) -> None:
