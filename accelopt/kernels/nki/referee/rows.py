@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from accelopt.errors import ConfigError
+from accelopt.kernels.nki.referee.norms import blocks
 from accelopt.kernels.nki.referee.precision import in_double, in_single
 from accelopt.kernels.nki.referee.reference import Reference
 
@@ -54,19 +55,18 @@ class Rows(NamedTuple):
         infinite where only the wanted one is finite."""
         far = np.zeros(self.total)
         for output, want in zip(outputs, wanted, strict=True):
-            lines = [
-                np.moveaxis(one, self.axis, 0).reshape(self.total, -1) for one in (output, want)
-            ]
-            step = max(1, BLOCK_OF_ROWS // max(1, lines[1].shape[1]))
-            for some in (slice(start, start + step) for start in range(0, self.total, step)):
-                found, true = (np.asarray(in_single(one[some]), np.float32) for one in lines)
+            others = tuple(axis for axis in range(want.ndim) if axis != self.axis)
+            step = max(1, BLOCK_OF_ROWS * self.total // max(1, want.size))
+            for some in blocks(self.total, step):
+                place = (slice(None),) * self.axis + (some,)
+                found, true = (np.asarray(in_single(one[place]), np.float32) for one in (output, want))
                 with np.errstate(all="ignore"):
                     error, size = np.abs(found - true), np.abs(true)
                     if not np.isfinite(size.max(initial=0)):
                         there = np.isfinite(true)
                         error, size = np.where(there, error, 0), np.where(there, size, 0)
-                    most = error.max(axis=1, initial=0)
-                    ratio = np.where(most > 0, most / size.max(axis=1, initial=0), 0)
+                    most = error.max(axis=others, initial=0)
+                    ratio = np.where(most > 0, most / size.max(axis=others, initial=0), 0)
                 far[some] = np.maximum(far[some], np.where(np.isnan(most), np.inf, ratio))
         return far
 
