@@ -19,7 +19,7 @@ from accelopt.sim.compute.analysis.constants import Constants
 from accelopt.sim.compute.analysis.forwarding import forward_copies
 from accelopt.sim.compute.analysis.other_formats import with_wide_floats
 from accelopt.sim.compute.analysis.parallel import WORTHWHILE, loops_to_split
-from accelopt.sim.compute.analysis.storage import Layout, Storage, plan
+from accelopt.sim.compute.analysis.storage import Layout, Memory, Storage, plan
 from accelopt.sim.compute.analysis.uses import uses_by_tensor
 from accelopt.sim.compute.instructions import (
     blas,
@@ -86,6 +86,7 @@ def execute(
 
 
 _compiled: WeakKeyDictionary[Program, Executable] = WeakKeyDictionary()
+_memories: WeakKeyDictionary[Program, Memory] = WeakKeyDictionary()
 
 
 def compile_program(program: Program) -> Executable:
@@ -94,6 +95,11 @@ def compile_program(program: Program) -> Executable:
     if found is None:
         found = _compiled[program] = Executable(program)
     return found
+
+
+def release(program: Program) -> None:
+    """Gives back what runs of the program kept for the next one."""
+    _memories.pop(program, Memory()).clear()
 
 
 def available_threads() -> int:
@@ -127,6 +133,7 @@ class Executable:
     # Compiling.
 
     def _compile_program(self, program: Program, least_work: int) -> None:
+        memory = _memories.setdefault(program, Memory())
         program = forward_copies(program)
         self.arguments, self.results = program.arguments, program.results
         self._shapes = [program.shape_of_result(n) for n in range(len(program.results))]
@@ -135,7 +142,7 @@ class Executable:
         self._fresh = _fresh_in_loops(self._layouts)
         self._split = loops_to_split(program, uses, self._layouts, self._threads, least_work)
         self._written = {t for t, own in uses.items() if any(use.writes for use in own)}
-        storages = {tensor: Storage(layout) for tensor, layout in self._layouts.items()}
+        storages = {tensor: Storage(layout, memory) for tensor, layout in self._layouts.items()}
         self._lane = Lane(register_slots(program), Constants(uses), storages)
         self._lanes = [self._lane]
         self._steps = [self._compile(node, (), self._lane) for node in program.body]

@@ -60,11 +60,15 @@ def row_width(shape: tuple[int, ...]) -> int:
 
 
 def _norms(rows: np.ndarray) -> np.ndarray:
-    if rows.dtype == np.float32:
-        norms: np.ndarray = np.sqrt(np.einsum("ij,ij->i", rows, rows).astype(np.float64))
-        if norms.size and _SAFE[0] < norms.min() and norms.max() < _SAFE[1]:
-            return norms
-        if not rows.any():
-            return norms
+    if rows.dtype != np.float32:
+        return _norms_in_double(rows)
+    norms: np.ndarray = np.sqrt(np.einsum("ij,ij->i", rows, rows).astype(np.float64))
+    others = ~((norms > _SAFE[0]) & (norms < _SAFE[1]))
+    if others.any() and (rest := rows if others.all() else rows[others]).any():
+        norms[others] = _norms_in_double(rest)
+    return norms
+
+
+def _norms_in_double(rows: np.ndarray) -> np.ndarray:
     wide = rows.astype(np.float64)
     return np.asarray(np.sqrt(np.einsum("ij,ij->i", wide, wide)))

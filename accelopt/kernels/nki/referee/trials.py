@@ -24,7 +24,7 @@ from accelopt.errors import ConfigError
 from accelopt.kernels.nki.referee import long_sum_inputs, stress
 from accelopt.kernels.nki.referee.norms import l2, l2_difference, row_norms
 from accelopt.kernels.nki.referee.precision import Precision, in_single, is_float
-from accelopt.kernels.nki.referee.reference import Reference, frozen
+from accelopt.kernels.nki.referee.reference import MOST_KEPT, Reference, frozen
 from accelopt.kernels.nki.referee.rows import Part, Rows, separate, some_of, still_separate
 from accelopt.kernels.nki.referee.tolerance import (
     BETWEEN,
@@ -149,7 +149,6 @@ OF_LONG_SUMS = (END, EVERY, NEGATIVE, POSITIVE)  # and of the largest of very ma
 MOST_OTHERS, FARTHER, FAR_APART = 32, 4.0, 0.1
 FEW_COLUMNS = 8  # on which it is tried whether columns are separate
 MORE_DRAWS = 8  # of masks, of which each hidden one is made
-MOST_KEPT_WHOLE = 1 << 26  # elements of outputs: beyond, keeping them costs more than judging
 
 # What reading a trial may run into whose files were cut off, removed or written by somebody else.
 _DAMAGED = (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, EOFError)
@@ -226,7 +225,7 @@ class TrialStore:
             part = self._part(reference, name)
             whole = reference.seen([*map(in_single, drawn)])
             expected = tuple(map(part.rows.of, whole)) if part else whole
-            made = trial_on(reference, name, drawn, precision, part, expected)
+            made = trial_on(reference, name, drawn, precision, part, expected or None)
             return self._with_whole(reference, made, whole)
         if name == OTHER_SHAPE:
             return _taken(reference, name, other_shapes(drawn))
@@ -240,7 +239,7 @@ class TrialStore:
         self, reference: Reference, trial: Trial, whole: tuple[np.ndarray, ...] = ()
     ) -> Trial:
         """A trial of some rows with the reference's outputs of all, `whole`, where these are not too many."""
-        if trial.rows is None or sum(form.size for form in trial.forms) > MOST_KEPT_WHOLE:
+        if trial.rows is None or sum(form.size for form in trial.forms) > MOST_KEPT:
             return trial
         return trial._replace(whole=whole or reference.forward(trial.inputs))
 
@@ -673,10 +672,10 @@ def _write(folder: Path, trial: Trial | None) -> None:
 
 
 def _checksum(file: Path) -> int:
-    found = 0
-    with file.open("rb") as stream:
-        while part := stream.read(1 << 20):
-            found = zlib.crc32(part, found)
+    found, part = 0, memoryview(bytearray(1 << 18))  # which stays in the processor's cache
+    with file.open("rb", buffering=0) as stream:
+        while size := stream.readinto(part):
+            found = zlib.crc32(part[:size], found)
     return found
 
 

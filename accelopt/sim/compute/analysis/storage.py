@@ -9,7 +9,9 @@ that stay in the cache.
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass, field
+from threading import Lock
 
 import numpy as np
 
@@ -22,6 +24,7 @@ from accelopt.sim.compute.analysis.uses import Use, carried_loops
 from accelopt.sim.program import Loop, Program, ProgramNode, Tensor
 
 ALIGNMENT = 64  # bytes of a cache line and of the widest vector register
+LARGE = 1 << 22  # bytes, for which pages are new each time
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,6 +194,32 @@ def _fill(history: History, private: tuple[Loop, ...], result: bool) -> float | 
     return poison
 
 
+class Memory:
+    """Large memories that runs of one program take again once nobody holds them: pages that are new cost
+    about as much as what is computed into them."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._owners: list[np.ndarray] = []
+
+    def take(self, size: int) -> np.ndarray:
+        """As `aligned_bytes`, with what an earlier run may have left there."""
+        if size < LARGE:
+            return aligned_bytes(size)
+        with self._lock:
+            for owner in self._owners:
+                # Held by the list, the loop and the call; a view, of a view too, would hold it as well.
+                if owner.nbytes == size + ALIGNMENT and sys.getrefcount(owner) == 3:
+                    return _aligned(owner)
+            self._owners.append(np.empty(size + ALIGNMENT, dtype=np.uint8))
+            return _aligned(self._owners[-1])
+
+    def clear(self) -> None:
+        """Gives back what nobody holds."""
+        with self._lock:
+            self._owners.clear()
+
+
 @dataclass(eq=False)
 class Storage:
     """The memory of one tensor while its program runs. `views` are the memories of accesses that
@@ -198,6 +227,7 @@ class Storage:
     InternalError: NumPy would make memory of its own, and a pointer would lead anywhere."""
 
     layout: Layout
+    memory: Memory = field(default_factory=Memory)
     views: list[dict[object, np.ndarray]] = field(default_factory=list)
     _buffer: np.ndarray | None = None
     _pointer: int = 0
@@ -233,7 +263,7 @@ class Storage:
 
     def allocate(self) -> None:
         """Takes memory, untouched unless fresh contents can be seen."""
-        self._take(aligned_bytes(self.layout.size))
+        self._take(self.memory.take(self.layout.size))
         self.refresh()
 
     def adopt(self, array: np.ndarray) -> None:
@@ -264,6 +294,9 @@ class Storage:
 
 def aligned_bytes(size: int) -> np.ndarray:
     """Uninitialised bytes that start at a cache line; pages that nobody touches cost nothing."""
-    raw: np.ndarray = np.empty(size + ALIGNMENT, dtype=np.uint8)
+    return _aligned(np.empty(size + ALIGNMENT, dtype=np.uint8))
+
+
+def _aligned(raw: np.ndarray) -> np.ndarray:
     start = -raw.ctypes.data % ALIGNMENT
-    return raw[start : start + size]
+    return raw[start : start + raw.nbytes - ALIGNMENT]
