@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 BLOCK = 1 << 16
 ROW = 128  # of arrays without rows of their own
 NARROW = 16  # rows below are told together: one number near zero is cancellation, no small row
+DIRECTIONS = 16  # in which rows are projected
 # Squares of float32 numbers between these neither vanish nor overflow.
 _SAFE = (1e-15, 1e15)
 
@@ -46,6 +48,26 @@ def row_norms(values: np.ndarray, other: np.ndarray | None = None) -> np.ndarray
             chunk = rows[part] if others is None else rows[part] - others[part]
             norms[part] = _norms(chunk)
     return norms
+
+
+class Projection(NamedTuple):
+    """What is kept of an array that is too large: its rows, each multiplied by the same random `vectors` of
+    normal numbers, DIRECTIONS of them. The norm of any row's error is told by its own projection: that is a quarter of
+    it once in ten million (a chi-squared of 16 below 1)."""
+
+    vectors: np.ndarray
+    rows: np.ndarray
+
+    @classmethod
+    def of(cls, values: np.ndarray, generator: np.random.Generator) -> Projection:
+        """That of float32 `values`, in directions that are drawn."""
+        shape = row_width(values.shape), DIRECTIONS
+        vectors = generator.standard_normal(shape, np.float32) / np.float32(DIRECTIONS**0.5)
+        return cls(vectors, values.reshape(-1, shape[0]) @ vectors)
+
+    def norms(self, other: np.ndarray) -> np.ndarray:
+        """About what `row_norms` gives of the difference to another array."""
+        return row_norms(other.reshape(-1, len(self.vectors)) @ self.vectors, self.rows)
 
 
 def row_width(shape: tuple[int, ...]) -> int:

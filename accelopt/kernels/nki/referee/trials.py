@@ -22,7 +22,7 @@ import numpy as np
 from accelopt.caches import cache_limit, locked, secret_of
 from accelopt.errors import ConfigError
 from accelopt.kernels.nki.referee import long_sum_inputs, stress
-from accelopt.kernels.nki.referee.norms import l2, l2_difference, row_norms
+from accelopt.kernels.nki.referee.norms import Projection, l2, l2_difference, row_norms
 from accelopt.kernels.nki.referee.precision import Precision, in_single, is_float
 from accelopt.kernels.nki.referee.reference import MOST_KEPT, Reference, frozen
 from accelopt.kernels.nki.referee.rows import Part, Rows, separate, some_of, still_separate
@@ -49,7 +49,7 @@ from accelopt.sim import dtypes
 from accelopt.store import content_key
 
 PUBLIC_SEEDS = (0, 21, 42, 63, 84)
-VERSION = 33
+VERSION = 34
 CHECKSUMS = "checksums.json"
 FREE_BYTES = 8 << 30  # of the disk, left to others
 # An output that differs from an input of its shape by less than this fraction updates that input.
@@ -100,7 +100,7 @@ class Trial(NamedTuple):
     was not, `sizes[i]` are the norms of output i's rows, `updates[i]` says what output i updates. Of the
     ordinary hidden inputs, `summed` are the relative errors of float32 sums. With `rows`, `expected` and
     `exact` have those rows of the outputs alone; `whole` are the reference's outputs with all rows, where
-    these tell which others are judged as well."""
+    these tell which others are judged as well. Where `projections` are kept of outputs, `expected` are their forms."""
 
     name: TrialName
     inputs: tuple[Any, ...]
@@ -111,6 +111,7 @@ class Trial(NamedTuple):
     summed: tuple[float, ...] = ()
     rows: Rows | None = None
     whole: tuple[np.ndarray, ...] = ()
+    projections: tuple[Projection, ...] = ()
 
     @property
     def forms(self) -> tuple[np.ndarray, ...]:
@@ -148,6 +149,7 @@ WITH_ALL_ROWS = (STRESS, ONE_SIDED)
 OF_LONG_SUMS = (END, EVERY, NEGATIVE, POSITIVE)  # and of the largest of very many
 MOST_OTHERS, FARTHER, FAR_APART = 32, 4.0, 0.1
 FEW_COLUMNS = 8  # on which it is tried whether columns are separate
+MOST_IN_FULL = 1 << 24  # elements of public outputs, of which else projections are kept
 MORE_DRAWS = 8  # of masks, of which each hidden one is made
 
 # What reading a trial may run into whose files were cut off, removed or written by somebody else.
@@ -218,7 +220,8 @@ class TrialStore:
 
     def _make(self, reference: Reference, name: TrialName, precision: Precision) -> Trial | None:
         if name.kind == "seed":
-            return trial_on(reference, name, reference.inputs(name.seed), None)
+            made = trial_on(reference, name, reference.inputs(name.seed), None)
+            return self._projected(reference, made)
         self._ask_if_elementwise(reference)
         drawn = self._hidden(reference)
         if name == HIDDEN:
@@ -234,6 +237,22 @@ class TrialStore:
             return _taken(reference, name, [plain] if plain else [])
         trial = self._in_situation(reference, name, precision, drawn)
         return trial and (self._with_whole(reference, trial) if name in WITH_ALL_ROWS else trial)
+
+    def _projected(self, reference: Reference, trial: Trial) -> Trial:
+        """A public trial with projections of its outputs where these are too many to be kept; not the first one,
+        of whose outputs more is asked."""
+        outputs = trial.expected
+        plain = all(one.dtype == np.float32 for one in outputs) and not any(trial.updates)
+        plain &= all(np.isfinite(norms).all() for norms in trial.sizes)
+        few = sum(one.size for one in outputs) <= MOST_IN_FULL
+        if few or not plain or trial.name == PUBLIC[0] or reference.agreement.rules:
+            return trial
+        seed = self._hidden_seed(reference.key, f"projections of {trial.name}")
+        generator = np.random.default_rng(seed)
+        return trial._replace(
+            expected=tuple(_form(one.shape) for one in outputs),
+            projections=tuple(Projection.of(one, generator) for one in outputs),
+        )
 
     def _with_whole(
         self, reference: Reference, trial: Trial, whole: tuple[np.ndarray, ...] = ()
@@ -656,6 +675,11 @@ def _updated_input(output: np.ndarray, inputs: Sequence[Any]) -> int | None:
     return None
 
 
+def _form(shape: Sequence[int]) -> np.ndarray:
+    """An array of the shape, of zeros that take no memory."""
+    return np.broadcast_to(np.float32(0), shape)
+
+
 def _write(folder: Path, trial: Trial | None) -> None:
     """The trial's arrays as .npy files and the rest as JSON, in place all at once."""
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -707,7 +731,11 @@ def _describe(trial: Trial, save: Callable[[np.ndarray], str]) -> dict[str, obje
     exact = None if trial.exact is None else [[*map(save, e)] for e in trial.exact]
     expected = [
         # Where the exact values are there, of what the reference itself gave only the form counts.
-        exact[number][0] if exact and output.dtype == np.float32 else save(output)
+        [*output.shape]
+        if trial.projections
+        else exact[number][0]
+        if exact and output.dtype == np.float32
+        else save(output)
         for number, output in enumerate(trial.expected)
     ]
     return {
@@ -722,6 +750,7 @@ def _describe(trial: Trial, save: Callable[[np.ndarray], str]) -> dict[str, obje
         "updates": trial.updates,
         "summed": trial.summed,
         "whole": [save(output) for output in trial.whole],
+        "projections": [[*map(save, one)] for one in trial.projections],
         "rows": trial.rows and [trial.rows.axis, trial.rows.total, save(trial.rows.places)],
     }
 
@@ -751,11 +780,14 @@ def _read(folder: Path, name: TrialName) -> Trial | None:
             load(item["file"]) if "file" in item else item["value"]
             for item in description["inputs"]
         ),
-        expected=tuple(load(file) for file in description["expected"]),
+        expected=tuple(
+            _form(one) if isinstance(one, list) else load(one) for one in description["expected"]
+        ),
         sizes=tuple(load(file) for file in description["sizes"]),
         exact=None if exact is None else tuple(Exact(*map(load, files)) for files in exact),
         updates=tuple(None if u is None else Update(*u) for u in description["updates"]),
         summed=tuple(description["summed"]),
         whole=tuple(map(load, description["whole"])),
+        projections=tuple(Projection(*map(load, one)) for one in description["projections"]),
         rows=(some := description["rows"]) and Rows(some[0], some[1], load(some[2])),
     )
