@@ -447,13 +447,14 @@ class _Run:
         inputs = self.reference.kernel_inputs(trial.inputs)
         order = BACKWARDS if trial.name == STRESS else hidden_order(inputs)
         try:
-            self._judge_run(trial, executable, order)
+            return self._judge_run(trial, executable, order)
         except KernelFailure as failure:
-            shuffled = self.checks[checks:]
-            del self.checks[checks:]
-            self._judge_run(trial, executable)  # raises when the order is not to blame
-            self.checks += shuffled
-            raise KernelFailure(failure.status, f"{failure.message}; {ORDER}") from failure
+            failed = failure.with_traceback(None)  # which holds what it ran on
+        shuffled = self.checks[checks:]
+        del self.checks[checks:]
+        self._judge_run(trial, executable)  # raises when the order is not to blame
+        self.checks += shuffled
+        raise KernelFailure(failed.status, f"{failed.message}; {ORDER}")
 
     def _judge_run(
         self, trial: Trial, executable: CompiledKernel, shuffle: int | None = None
