@@ -466,8 +466,7 @@ class _Run:
             double = executable.with_floats("float64")
             if double is None:
                 return None
-            with contextlib.closing(double):
-                return shaped_outputs(self.reference, double.run(inputs), trial.forms)
+            return shaped_outputs(self.reference, double.run(inputs), trial.forms)
 
         outputs = executable.run(inputs, shuffle)
         if self.narrow:

@@ -65,6 +65,7 @@ def execute(
     order: Order = "program",
     seed: int = 0,
     wide_floats: bool = False,
+    memory: Memory | None = None,
 ) -> tuple[np.ndarray | None, ...]:
     """Runs a program on the arrays of its arguments and returns its results, in order.
 
@@ -72,21 +73,20 @@ def execute(
     changed. With order "shuffled" the iterations of every affine loop and the programs of a launch
     run in a random order drawn from `seed`, with "reversed" from the last to the first, so that of
     any two the other comes first; a kernel without hidden dependences cannot tell. With `wide_floats` narrow
-    floats on-chip are float32, as in the official simulator.
+    floats on-chip are float32, as in the official simulator. `memory` is where earlier runs had their results.
     """
     if wide_floats:
         program = with_wide_floats(program)
     if order == "shuffled":
         draw = shuffling.Random(seed)
         taken: Taken = lambda values: draw.sample(values, len(values))  # noqa: E731
-        return Executable(program, taken=taken).run(arrays)
+        return Executable(program, taken=taken).run(arrays, memory)
     if order == "reversed":
-        return Executable(program, taken=lambda values: values[::-1]).run(arrays)
-    return compile_program(program).run(arrays)
+        return Executable(program, taken=lambda values: values[::-1]).run(arrays, memory)
+    return compile_program(program).run(arrays, memory)
 
 
 _compiled: WeakKeyDictionary[Program, Executable] = WeakKeyDictionary()
-_memories: WeakKeyDictionary[Program, Memory] = WeakKeyDictionary()
 
 
 def compile_program(program: Program) -> Executable:
@@ -95,11 +95,6 @@ def compile_program(program: Program) -> Executable:
     if found is None:
         found = _compiled[program] = Executable(program)
     return found
-
-
-def release(program: Program) -> None:
-    """Gives back what runs of the program kept for the next one."""
-    _memories.pop(program, Memory()).clear()
 
 
 def available_threads() -> int:
@@ -133,7 +128,6 @@ class Executable:
     # Compiling.
 
     def _compile_program(self, program: Program, least_work: int) -> None:
-        memory = _memories.setdefault(program, Memory())
         program = forward_copies(program)
         self.arguments, self.results = program.arguments, program.results
         self._shapes = [program.shape_of_result(n) for n in range(len(program.results))]
@@ -142,7 +136,7 @@ class Executable:
         self._fresh = _fresh_in_loops(self._layouts)
         self._split = loops_to_split(program, uses, self._layouts, self._threads, least_work)
         self._written = {t for t, own in uses.items() if any(use.writes for use in own)}
-        storages = {tensor: Storage(layout, memory) for tensor, layout in self._layouts.items()}
+        storages = {tensor: Storage(layout) for tensor, layout in self._layouts.items()}
         self._lane = Lane(register_slots(program), Constants(uses), storages)
         self._lanes = [self._lane]
         self._steps = [self._compile(node, (), self._lane) for node in program.body]
@@ -230,21 +224,25 @@ class Executable:
 
     # Running.
 
-    def run(self, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray | None, ...]:
+    def run(
+        self, arrays: Sequence[np.ndarray], memory: Memory | None = None
+    ) -> tuple[np.ndarray | None, ...]:
         """The results for arrays in the order of the program's arguments."""
         with self._lock, blas.threads(1), np.errstate(all="ignore"):
             for counted in self.trips.values():
                 counted.clear()
-            return self._run(arrays)
+            return self._run(arrays, memory)
 
-    def _run(self, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray | None, ...]:
+    def _run(
+        self, arrays: Sequence[np.ndarray], memory: Memory | None
+    ) -> tuple[np.ndarray | None, ...]:
         for lane in self._lanes:
             lane.accumulators.clear()
             lane.random = np.random.default_rng(0)
         self._bind(arrays)
         try:
             with self._workers():
-                self._run_steps()
+                self._run_steps(memory)
             return tuple(
                 None if tensor is None else self._result(tensor).reshape(shape or ())
                 for tensor, shape in zip(self.results, self._shapes, strict=True)
@@ -254,11 +252,11 @@ class Executable:
                 for storage in lane.storages.values():
                     storage.release()
 
-    def _run_steps(self) -> None:
+    def _run_steps(self, memory: Memory | None) -> None:
         starts, ends = self._lifetimes()
         for position, step in enumerate(self._steps):
             for storage in starts.get(position, ()):
-                storage.allocate()
+                storage.allocate(memory)
             step()
             for storage in ends.get(position, ()):
                 storage.release()

@@ -32,6 +32,7 @@ from accelopt.kernels.nki.devices.tracing import arguments_to_json, read_message
 from accelopt.sandbox import ChildOutcome, Ending, Limits, Policy, Start, clean_server, run, spawn
 from accelopt.sim import compute, dtypes, rules, serial, timing, unused_inputs
 from accelopt.sim.compute.analysis.other_formats import in_double, in_single
+from accelopt.sim.compute.analysis.storage import Memory
 from accelopt.sim.compute.executor import Order
 from accelopt.sim.compute.trips import counted
 from accelopt.sim.errors import NOWHERE, KernelError, SourceLine
@@ -325,6 +326,7 @@ class SimulatedExecutable:
         self.data = data
         self.core = device.core if device else TARGETS[program.target]
         self._inputs: list[np.ndarray] | None = None
+        self._memory = Memory()
 
     def time_on(self, arguments: Callable[[], Sequence[object]]) -> None:
         """Takes how often loops of the device run from these arguments, if there are such loops."""
@@ -419,7 +421,9 @@ class SimulatedExecutable:
         tensors = tensors_of(arrays)
         try:
             with np.errstate(all="ignore"):
-                results = compute.execute(self.program, tensors, order=order, seed=shuffle or 0)
+                results = compute.execute(
+                    self.program, tensors, order=order, seed=shuffle or 0, memory=self._memory
+                )
         except (KernelError, IndexError) as error:  # a run-time index ends a kernel as in Python
             raise KernelFailure(Status.RUN_ERROR, str(error.__cause__ or error)) from error
         except MemoryError as error:
@@ -460,8 +464,7 @@ class SimulatedExecutable:
         return {one.question: one.latency_ms for one in timing.interval(found).scenarios}
 
     def close(self) -> None:
-        """Gives back the memory that runs took again."""
-        compute.release(self.program)
+        """Nothing is held."""
 
 
 def tensors_of(arrays: Sequence[object]) -> list[np.ndarray]:

@@ -44,8 +44,7 @@ WIDEST_PUBLISHED = 3e-5
 ROW_FACTOR = 10.0
 # Rows much smaller than usual are judged on the usual scale: their value is cancellation.
 SMALL_ROW = 1e-3
-# How far below a bound an error is that projections tell to be below it.
-CLEAR = 4.0
+CLEAR = 4.0  # times below a bound is what projections tell to be below it
 UPDATE_SLACK = 16.0
 # Some elements may exceed what is allowed, to a point: of 70 honest kernels that were tried none had any.
 MAX_BEYOND_FRACTION = 0.002
@@ -309,25 +308,22 @@ class Gate(NamedTuple):
         yield Status.WRONG_DTYPE, _check("dtype", raw[index].dtype.name in wanted, 0, 0, formats)
 
     def _norms(self, trial: Trial, index: int, output: np.ndarray, where: str) -> Iterator[Check]:
-        """The published gate on the whole, and the same for each row and for an update. What is told by projections
+        """The published gate on the whole, and the same for each row and for an update. What projections tell
         has to be clear."""
         reference, sizes = trial.expected[index], trial.sizes[index]
-        rel_tol, relative = self._bound(index), math.inf
-        if trial.projections:
-            rel_tol /= CLEAR
-            errors = trial.projections[index].norms(output)
-        else:
-            errors = row_norms(output, reference)
+        rel_tol = self._bound(index) / (CLEAR if trial.projections else 1)
+        errors = (
+            trial.projections[index].norms(output)
+            if trial.projections
+            else row_norms(output, reference)
+        )
         if np.isfinite(errors).all():
             total = float(np.sqrt(np.sum(np.square(sizes))))
             relative = _ratio(float(np.sqrt(np.sum(np.square(errors)))), total)
-        elif not trial.projections:
+        else:
             yield _finite(output, reference, where, strictly=trial.name == NOT_FINITE)
             relative = relative_l2(output, reference)
-        if trial.projections:
-            yield _check(GATE, relative < rel_tol, relative, rel_tol, f"{where} by projections")
-        else:
-            yield _gate(output, reference, relative, rel_tol, where)
+        yield _gate(output, reference, relative, rel_tol, where)
         if self.scrutiny is not Scrutiny.PUBLISHED:
             yield _rows(errors, sizes, ROW_FACTOR * rel_tol, where)
             if (updated := trial.updates[index]) is not None:

@@ -51,9 +51,9 @@ def row_norms(values: np.ndarray, other: np.ndarray | None = None) -> np.ndarray
 
 
 class Projection(NamedTuple):
-    """What is kept of an array that is too large: its rows, each multiplied by the same random `vectors` of
-    normal numbers, DIRECTIONS of them. The norm of any row's error is told by its own projection: that is a quarter of
-    it once in ten million (a chi-squared of 16 below 1)."""
+    """What is kept of a large array: its rows, each multiplied by the same random `vectors` of normal numbers.
+    The norm of any row's error is about that of its projection, and above four times that once in ten million (a
+    chi-squared of 16 below 1)."""
 
     vectors: np.ndarray
     rows: np.ndarray

@@ -59,7 +59,9 @@ class Rows(NamedTuple):
             step = max(1, BLOCK_OF_ROWS * self.total // max(1, want.size))
             for some in blocks(self.total, step):
                 place = (slice(None),) * self.axis + (some,)
-                found, true = (np.asarray(in_single(one[place]), np.float32) for one in (output, want))
+                found, true = (
+                    np.asarray(in_single(one[place]), np.float32) for one in (output, want)
+                )
                 with np.errstate(all="ignore"):
                     error, size = np.abs(found - true), np.abs(true)
                     if not np.isfinite(size.max(initial=0)):

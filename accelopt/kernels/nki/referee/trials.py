@@ -239,20 +239,16 @@ class TrialStore:
         return trial and (self._with_whole(reference, trial) if name in WITH_ALL_ROWS else trial)
 
     def _projected(self, reference: Reference, trial: Trial) -> Trial:
-        """A public trial with projections of its outputs where these are too many to be kept; not the first one,
-        of whose outputs more is asked."""
+        """A public trial with projections in place of many outputs; not the first, of which more is asked."""
         outputs = trial.expected
-        plain = all(one.dtype == np.float32 for one in outputs) and not any(trial.updates)
-        plain &= all(np.isfinite(norms).all() for norms in trial.sizes)
-        few = sum(one.size for one in outputs) <= MOST_IN_FULL
-        if few or not plain or trial.name == PUBLIC[0] or reference.agreement.rules:
+        usual = all(one.dtype == np.float32 for one in outputs) and not any(trial.updates)
+        usual &= all(np.isfinite(norms).all() for norms in trial.sizes)
+        many = sum(one.size for one in outputs) > MOST_IN_FULL and trial.name != PUBLIC[0]
+        if not many or not usual or reference.agreement.rules:
             return trial
-        seed = self._hidden_seed(reference.key, f"projections of {trial.name}")
-        generator = np.random.default_rng(seed)
-        return trial._replace(
-            expected=tuple(_form(one.shape) for one in outputs),
-            projections=tuple(Projection.of(one, generator) for one in outputs),
-        )
+        generator = np.random.default_rng(self._hidden_seed(reference.key, str(trial.name)))
+        known = tuple(Projection.of(one, generator) for one in outputs)
+        return trial._replace(expected=tuple(_form(o.shape) for o in outputs), projections=known)
 
     def _with_whole(
         self, reference: Reference, trial: Trial, whole: tuple[np.ndarray, ...] = ()

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import dataclass, field
-from threading import Lock
 
 import numpy as np
 
@@ -195,29 +194,22 @@ def _fill(history: History, private: tuple[Loop, ...], result: bool) -> float | 
 
 
 class Memory:
-    """Large memories that runs of one program take again once nobody holds them: pages that are new cost
+    """Large memories that runs, one after another, take again once nobody holds them: pages that are new cost
     about as much as what is computed into them."""
 
     def __init__(self) -> None:
-        self._lock = Lock()
         self._owners: list[np.ndarray] = []
 
     def take(self, size: int) -> np.ndarray:
         """As `aligned_bytes`, with what an earlier run may have left there."""
         if size < LARGE:
             return aligned_bytes(size)
-        with self._lock:
-            for owner in self._owners:
-                # Held by the list, the loop and the call; a view, of a view too, would hold it as well.
-                if owner.nbytes == size + ALIGNMENT and sys.getrefcount(owner) == 3:
-                    return _aligned(owner)
-            self._owners.append(np.empty(size + ALIGNMENT, dtype=np.uint8))
-            return _aligned(self._owners[-1])
-
-    def clear(self) -> None:
-        """Gives back what nobody holds."""
-        with self._lock:
-            self._owners.clear()
+        for owner in self._owners:
+            # Held by the list, the loop and the call; a view, of a view too, would hold it as well.
+            if owner.nbytes == size + ALIGNMENT and sys.getrefcount(owner) == 3:
+                return _aligned(owner)
+        self._owners.append(np.empty(size + ALIGNMENT, dtype=np.uint8))
+        return _aligned(self._owners[-1])
 
 
 @dataclass(eq=False)
@@ -227,7 +219,6 @@ class Storage:
     InternalError: NumPy would make memory of its own, and a pointer would lead anywhere."""
 
     layout: Layout
-    memory: Memory = field(default_factory=Memory)
     views: list[dict[object, np.ndarray]] = field(default_factory=list)
     _buffer: np.ndarray | None = None
     _pointer: int = 0
@@ -261,9 +252,9 @@ class Storage:
             )
         return buffer
 
-    def allocate(self) -> None:
+    def allocate(self, memory: Memory | None = None) -> None:
         """Takes memory, untouched unless fresh contents can be seen."""
-        self._take(self.memory.take(self.layout.size))
+        self._take((memory or Memory()).take(self.layout.size))
         self.refresh()
 
     def adopt(self, array: np.ndarray) -> None:

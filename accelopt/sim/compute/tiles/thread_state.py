@@ -35,8 +35,8 @@ class Lane:
         """A lane for another thread that shares a loop's iterations: tensors that are private to
         an iteration get memory of their own."""
         storages = {
-            tensor: Storage(own.layout, own.memory) if loop in own.layout.private else own
-            for tensor, own in self.storages.items()
+            tensor: Storage(storage.layout) if loop in storage.layout.private else storage
+            for tensor, storage in self.storages.items()
         }
         return Lane(self.slots, self.constants, storages)
 
