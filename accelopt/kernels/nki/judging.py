@@ -80,6 +80,7 @@ from accelopt.kernels.nki.referee.variation import (
     hidden_order,
     other_shapes,
 )
+from accelopt.sandbox.linux_calls import freed_memory_kept
 from accelopt.sandbox.progress import note
 from accelopt.sim.dtypes import name_of
 
@@ -130,7 +131,7 @@ def evaluate(
 def _evaluated(request: EvaluationRequest, device: Device, trials: TrialStore) -> Evaluation:
     try:
         run = _Run(request, device, trials)
-        with ExitStack() as stack:
+        with freed_memory_kept(), ExitStack() as stack:
             try:
                 return run.evaluate(stack)
             except KernelFailure as failure:

@@ -19,7 +19,7 @@ from accelopt.sim.compute.analysis.constants import Constants
 from accelopt.sim.compute.analysis.forwarding import forward_copies
 from accelopt.sim.compute.analysis.other_formats import with_wide_floats
 from accelopt.sim.compute.analysis.parallel import WORTHWHILE, loops_to_split
-from accelopt.sim.compute.analysis.storage import Layout, Memory, Storage, plan
+from accelopt.sim.compute.analysis.storage import Layout, Storage, plan
 from accelopt.sim.compute.analysis.uses import uses_by_tensor
 from accelopt.sim.compute.instructions import (
     blas,
@@ -65,7 +65,6 @@ def execute(
     order: Order = "program",
     seed: int = 0,
     wide_floats: bool = False,
-    memory: Memory | None = None,
 ) -> tuple[np.ndarray | None, ...]:
     """Runs a program on the arrays of its arguments and returns its results, in order.
 
@@ -73,17 +72,17 @@ def execute(
     changed. With order "shuffled" the iterations of every affine loop and the programs of a launch
     run in a random order drawn from `seed`, with "reversed" from the last to the first, so that of
     any two the other comes first; a kernel without hidden dependences cannot tell. With `wide_floats` narrow
-    floats on-chip are float32, as in the official simulator. `memory` is where earlier runs had their results.
+    floats on-chip are float32, as in the official simulator.
     """
     if wide_floats:
         program = with_wide_floats(program)
     if order == "shuffled":
         draw = shuffling.Random(seed)
         taken: Taken = lambda values: draw.sample(values, len(values))  # noqa: E731
-        return Executable(program, taken=taken).run(arrays, memory)
+        return Executable(program, taken=taken).run(arrays)
     if order == "reversed":
-        return Executable(program, taken=lambda values: values[::-1]).run(arrays, memory)
-    return compile_program(program).run(arrays, memory)
+        return Executable(program, taken=lambda values: values[::-1]).run(arrays)
+    return compile_program(program).run(arrays)
 
 
 _compiled: WeakKeyDictionary[Program, Executable] = WeakKeyDictionary()
@@ -224,25 +223,21 @@ class Executable:
 
     # Running.
 
-    def run(
-        self, arrays: Sequence[np.ndarray], memory: Memory | None = None
-    ) -> tuple[np.ndarray | None, ...]:
+    def run(self, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray | None, ...]:
         """The results for arrays in the order of the program's arguments."""
         with self._lock, blas.threads(1), np.errstate(all="ignore"):
             for counted in self.trips.values():
                 counted.clear()
-            return self._run(arrays, memory)
+            return self._run(arrays)
 
-    def _run(
-        self, arrays: Sequence[np.ndarray], memory: Memory | None
-    ) -> tuple[np.ndarray | None, ...]:
+    def _run(self, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray | None, ...]:
         for lane in self._lanes:
             lane.accumulators.clear()
             lane.random = np.random.default_rng(0)
         self._bind(arrays)
         try:
             with self._workers():
-                self._run_steps(memory)
+                self._run_steps()
             return tuple(
                 None if tensor is None else self._result(tensor).reshape(shape or ())
                 for tensor, shape in zip(self.results, self._shapes, strict=True)
@@ -252,11 +247,11 @@ class Executable:
                 for storage in lane.storages.values():
                     storage.release()
 
-    def _run_steps(self, memory: Memory | None) -> None:
+    def _run_steps(self) -> None:
         starts, ends = self._lifetimes()
         for position, step in enumerate(self._steps):
             for storage in starts.get(position, ()):
-                storage.allocate(memory)
+                storage.allocate()
             step()
             for storage in ends.get(position, ()):
                 storage.release()

@@ -32,7 +32,6 @@ from accelopt.kernels.nki.devices.tracing import arguments_to_json, read_message
 from accelopt.sandbox import ChildOutcome, Ending, Limits, Policy, Start, clean_server, run, spawn
 from accelopt.sim import compute, dtypes, rules, serial, timing, unused_inputs
 from accelopt.sim.compute.analysis.other_formats import in_double, in_single
-from accelopt.sim.compute.analysis.storage import Memory
 from accelopt.sim.compute.executor import Order
 from accelopt.sim.compute.trips import counted
 from accelopt.sim.errors import NOWHERE, KernelError, SourceLine
@@ -326,7 +325,6 @@ class SimulatedExecutable:
         self.data = data
         self.core = device.core if device else TARGETS[program.target]
         self._inputs: list[np.ndarray] | None = None
-        self._memory = Memory()
 
     def time_on(self, arguments: Callable[[], Sequence[object]]) -> None:
         """Takes how often loops of the device run from these arguments, if there are such loops."""
@@ -421,9 +419,7 @@ class SimulatedExecutable:
         tensors = tensors_of(arrays)
         try:
             with np.errstate(all="ignore"):
-                results = compute.execute(
-                    self.program, tensors, order=order, seed=shuffle or 0, memory=self._memory
-                )
+                results = compute.execute(self.program, tensors, order=order, seed=shuffle or 0)
         except (KernelError, IndexError) as error:  # a run-time index ends a kernel as in Python
             raise KernelFailure(Status.RUN_ERROR, str(error.__cause__ or error)) from error
         except MemoryError as error:

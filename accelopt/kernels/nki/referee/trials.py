@@ -248,7 +248,8 @@ class TrialStore:
             return trial
         generator = np.random.default_rng(self._hidden_seed(reference.key, str(trial.name)))
         known = tuple(Projection.of(one, generator) for one in outputs)
-        return trial._replace(expected=tuple(_form(o.shape) for o in outputs), projections=known)
+        forms = tuple(np.broadcast_to(np.float32(0), one.shape) for one in outputs)
+        return trial._replace(expected=forms, projections=known)
 
     def _with_whole(
         self, reference: Reference, trial: Trial, whole: tuple[np.ndarray, ...] = ()
@@ -671,11 +672,6 @@ def _updated_input(output: np.ndarray, inputs: Sequence[Any]) -> int | None:
     return None
 
 
-def _form(shape: Sequence[int]) -> np.ndarray:
-    """An array of the shape, of zeros that take no memory."""
-    return np.broadcast_to(np.float32(0), shape)
-
-
 def _write(folder: Path, trial: Trial | None) -> None:
     """The trial's arrays as .npy files and the rest as JSON, in place all at once."""
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -727,12 +723,8 @@ def _describe(trial: Trial, save: Callable[[np.ndarray], str]) -> dict[str, obje
     exact = None if trial.exact is None else [[*map(save, e)] for e in trial.exact]
     expected = [
         # Where the exact values are there, of what the reference itself gave only the form counts.
-        [*output.shape]
-        if trial.projections
-        else exact[number][0]
-        if exact and output.dtype == np.float32
-        else save(output)
-        for number, output in enumerate(trial.expected)
+        exact[number][0] if exact and output.dtype == np.float32 else save(output)
+        for number, output in enumerate(() if trial.projections else trial.expected)
     ]
     return {
         "name": trial.name,
@@ -746,7 +738,10 @@ def _describe(trial: Trial, save: Callable[[np.ndarray], str]) -> dict[str, obje
         "updates": trial.updates,
         "summed": trial.summed,
         "whole": [save(output) for output in trial.whole],
-        "projections": [[*map(save, one)] for one in trial.projections],
+        "projections": [
+            [o.shape, *map(save, p)]
+            for o, p in zip(trial.expected, trial.projections, strict=False)
+        ],
         "rows": trial.rows and [trial.rows.axis, trial.rows.total, save(trial.rows.places)],
     }
 
@@ -770,20 +765,19 @@ def _read(folder: Path, name: TrialName) -> Trial | None:
         return array.view(dtypes.parse(form[0])) if form else array
 
     exact = description["exact"]
+    forms = (np.broadcast_to(np.float32(0), one[0]) for one in description["projections"])
     return Trial(
         name=name,
         inputs=tuple(
             load(item["file"]) if "file" in item else item["value"]
             for item in description["inputs"]
         ),
-        expected=tuple(
-            _form(one) if isinstance(one, list) else load(one) for one in description["expected"]
-        ),
+        expected=(*map(load, description["expected"]), *forms),
         sizes=tuple(load(file) for file in description["sizes"]),
         exact=None if exact is None else tuple(Exact(*map(load, files)) for files in exact),
         updates=tuple(None if u is None else Update(*u) for u in description["updates"]),
         summed=tuple(description["summed"]),
         whole=tuple(map(load, description["whole"])),
-        projections=tuple(Projection(*map(load, one)) for one in description["projections"]),
+        projections=tuple(Projection(*map(load, one[1:])) for one in description["projections"]),
         rows=(some := description["rows"]) and Rows(some[0], some[1], load(some[2])),
     )

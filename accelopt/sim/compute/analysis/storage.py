@@ -9,7 +9,6 @@ that stay in the cache.
 from __future__ import annotations
 
 import math
-import sys
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,7 +22,6 @@ from accelopt.sim.compute.analysis.uses import Use, carried_loops
 from accelopt.sim.program import Loop, Program, ProgramNode, Tensor
 
 ALIGNMENT = 64  # bytes of a cache line and of the widest vector register
-LARGE = 1 << 22  # bytes, for which pages are new each time
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,25 +191,6 @@ def _fill(history: History, private: tuple[Loop, ...], result: bool) -> float | 
     return poison
 
 
-class Memory:
-    """Large memories that runs, one after another, take again once nobody holds them: pages that are new cost
-    about as much as what is computed into them."""
-
-    def __init__(self) -> None:
-        self._owners: list[np.ndarray] = []
-
-    def take(self, size: int) -> np.ndarray:
-        """As `aligned_bytes`, with what an earlier run may have left there."""
-        if size < LARGE:
-            return aligned_bytes(size)
-        for owner in self._owners:
-            # Held by the list, the loop and the call; a view, of a view too, would hold it as well.
-            if owner.nbytes == size + ALIGNMENT and sys.getrefcount(owner) == 3:
-                return _aligned(owner)
-        self._owners.append(np.empty(size + ALIGNMENT, dtype=np.uint8))
-        return _aligned(self._owners[-1])
-
-
 @dataclass(eq=False)
 class Storage:
     """The memory of one tensor while its program runs. `views` are the memories of accesses that
@@ -252,9 +231,9 @@ class Storage:
             )
         return buffer
 
-    def allocate(self, memory: Memory | None = None) -> None:
+    def allocate(self) -> None:
         """Takes memory, untouched unless fresh contents can be seen."""
-        self._take((memory or Memory()).take(self.layout.size))
+        self._take(aligned_bytes(self.layout.size))
         self.refresh()
 
     def adopt(self, array: np.ndarray) -> None:
@@ -285,9 +264,6 @@ class Storage:
 
 def aligned_bytes(size: int) -> np.ndarray:
     """Uninitialised bytes that start at a cache line; pages that nobody touches cost nothing."""
-    return _aligned(np.empty(size + ALIGNMENT, dtype=np.uint8))
-
-
-def _aligned(raw: np.ndarray) -> np.ndarray:
+    raw: np.ndarray = np.empty(size + ALIGNMENT, dtype=np.uint8)
     start = -raw.ctypes.data % ALIGNMENT
-    return raw[start : start + raw.nbytes - ALIGNMENT]
+    return raw[start : start + size]
