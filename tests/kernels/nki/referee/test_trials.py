@@ -9,6 +9,7 @@ import pytest
 
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Status
+from accelopt.kernels.nki.referee import trials
 from accelopt.kernels.nki.referee.comparison import MAX_BEYOND, Gate
 from accelopt.kernels.nki.referee.precision import Precision
 from accelopt.kernels.nki.referee.reference import Reference
@@ -437,3 +438,24 @@ def test_some_rows_stand_for_all_of_a_large_problem(tmp_path):
     others = store.of_other_rows(reference, public, [output], Precision())
     assert [*others.rows.places] == rows
     assert store.of_other_rows(reference, others, [output[rows]], Precision()) is None
+
+
+def test_projections_stand_for_many_outputs(tmp_path, reference, monkeypatch):
+    """Whatever is wrong by a bit more than it may be is seen, of an output or of a row."""
+    monkeypatch.setattr(trials, "MOST_IN_FULL", 0)
+    problem, store = Reference(reference), TrialStore(tmp_path / "trials")
+    made, kept = (store.get(problem, PUBLIC[1]) for _ in range(2))
+    assert not store.get(problem, PUBLIC[0]).projections and not any(kept.expected[0].strides)
+    assert made.forms[0].shape == kept.expected[0].shape == (8, 64)
+    (output,) = problem.forward(kept.inputs)
+    near = output * np.float32(1 + 1e-7)
+    assert Gate().judge(kept, [near], [near]).status is Status.CORRECT
+    for wrong in (np.s_[3, 5], np.s_[7:, 62:], np.s_[:, 9], np.s_[:]):
+        error = np.zeros(output.shape)
+        error[wrong] = 1
+        error[7, 62] *= -1
+        rows = np.linalg.norm(error, axis=1) / np.linalg.norm(output, axis=1)
+        all_of_it = np.linalg.norm(error) / np.linalg.norm(output)
+        for least in (2e-5 / all_of_it, 2e-4 / rows.max()):
+            found = (output + error * least * 1.05).astype(np.float32)
+            assert Gate().judge(kept, [found], [found]).status is Status.WRONG_NUMBERS
