@@ -30,8 +30,7 @@ LANDLOCK_RESTRICT_SELF = 446
 CAPSET = {"x86_64": 126, "aarch64": 91}
 
 # Of glibc's allocator, and what it comes to by itself: M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX.
-_KEEPING = ((-1, -1), (-4, 0))
-_USUAL = ((-1, 1 << 26), (-3, 1 << 25), (-4, 1 << 16))
+_KEEPING, _USUAL = ((-1, -1), (-4, 0)), ((-1, 1 << 26), (-3, 1 << 25), (-4, 1 << 16))
 
 LINUX = sys.platform == "linux"
 MACHINE = platform.machine()
