@@ -491,8 +491,7 @@ class _Run:
         )._replace(in_double=in_double, usual=self._usual)
         verdict = judge.judge(trial, outputs, transformed)
         if trial.projections and verdict.status is not Status.CORRECT:
-            whole = self.reference.forward(trial.inputs)
-            trial = trial._replace(expected=whole, projections=())
+            trial = trial._replace(expected=self.reference.forward(trial.inputs), projections=())
             verdict = judge.judge(trial, outputs, transformed)
         if not trial.exact and self._in_steps(trial, verdict.checks[-1]):
             trial = trial_on(self.reference, trial.name, trial.inputs, self.precision)

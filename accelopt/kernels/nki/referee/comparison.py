@@ -308,8 +308,7 @@ class Gate(NamedTuple):
         yield Status.WRONG_DTYPE, _check("dtype", raw[index].dtype.name in wanted, 0, 0, formats)
 
     def _norms(self, trial: Trial, index: int, output: np.ndarray, where: str) -> Iterator[Check]:
-        """The published gate on the whole, and the same for each row and for an update. What projections tell
-        has to be clear."""
+        """The published gate on the whole, each row and an update. What projections tell has to be clear."""
         reference, sizes = trial.expected[index], trial.sizes[index]
         rel_tol = self._bound(index) / (CLEAR if trial.projections else 1)
         errors = (

@@ -192,8 +192,7 @@ class Reference:
         return found
 
     def seen(self, inputs: Sequence[Any]) -> tuple[np.ndarray, ...]:
-        """The outputs on these inputs, once, where `uses` tried it on them and they are no more than
-        MOST_KEPT elements; else none."""
+        """The outputs on these inputs, once, where `uses` made them and they were kept; else none."""
         (given, found), self._seen = self._seen or ([], ()), None
         same = len(given) == len(inputs) and all(map(np.array_equal, given, inputs))
         return found if same else ()

@@ -241,14 +241,14 @@ class TrialStore:
     def _projected(self, reference: Reference, trial: Trial) -> Trial:
         """A public trial with projections in place of many outputs; not the first, of which more is asked."""
         outputs = trial.expected
-        usual = all(one.dtype == np.float32 for one in outputs) and not any(trial.updates)
-        usual &= all(np.isfinite(norms).all() for norms in trial.sizes)
+        usual = all(one.dtype == np.float32 for one in outputs) and not reference.agreement.rules
+        usual &= all(np.isfinite(norms).all() for norms in trial.sizes) and not any(trial.updates)
         many = sum(one.size for one in outputs) > MOST_IN_FULL and trial.name != PUBLIC[0]
-        if not many or not usual or reference.agreement.rules:
+        if not many or not usual:
             return trial
         generator = np.random.default_rng(self._hidden_seed(reference.key, str(trial.name)))
-        known = tuple(Projection.of(one, generator) for one in outputs)
         forms = tuple(np.broadcast_to(np.float32(0), one.shape) for one in outputs)
+        known = tuple(Projection.of(one, generator) for one in outputs)
         return trial._replace(expected=forms, projections=known)
 
     def _with_whole(
