@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import platform
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 PR_SET_PDEATHSIG = 1
 PR_SET_SECCOMP = 22
@@ -26,6 +29,9 @@ LANDLOCK_ADD_RULE = 445
 LANDLOCK_RESTRICT_SELF = 446
 CAPSET = {"x86_64": 126, "aarch64": 91}
 
+# Of glibc's allocator, and what it comes to by itself: M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX.
+_KEEPING, _USUAL = ((-1, -1), (-4, 0)), ((-1, 1 << 26), (-3, 1 << 25), (-4, 1 << 16))
+
 LINUX = sys.platform == "linux"
 MACHINE = platform.machine()
 
@@ -45,6 +51,22 @@ def prctl(option: int, *arguments: int) -> int:
     """`prctl(2)`."""
     padded = [ctypes.c_ulong(value) for value in (*arguments, 0, 0, 0, 0)[:4]]
     return _checked(_libc().prctl(option, *padded), "prctl")
+
+
+@contextlib.contextmanager
+def freed_memory_kept() -> Iterator[None]:
+    """Inside, large memory that is freed is taken again, and afterwards given back: new pages cost about as much
+    as what is computed into them. Without glibc nothing is done."""
+    allocator: Any = _libc() if hasattr(_libc(), "mallopt") else None
+    try:
+        for option in _KEEPING if allocator else ():
+            allocator.mallopt(*option)
+        yield
+    finally:
+        for option in _USUAL if allocator else ():
+            allocator.mallopt(*option)
+        if allocator:
+            allocator.malloc_trim(0)
 
 
 def unshare(flags: int) -> None:

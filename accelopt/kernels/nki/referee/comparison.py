@@ -44,6 +44,7 @@ WIDEST_PUBLISHED = 3e-5
 ROW_FACTOR = 10.0
 # Rows much smaller than usual are judged on the usual scale: their value is cancellation.
 SMALL_ROW = 1e-3
+CLEAR = 4.0  # times below a bound is what projections tell to be below it
 UPDATE_SLACK = 16.0
 # Some elements may exceed what is allowed, to a point: of 70 honest kernels that were tried none had any.
 MAX_BEYOND_FRACTION = 0.002
@@ -307,16 +308,20 @@ class Gate(NamedTuple):
         yield Status.WRONG_DTYPE, _check("dtype", raw[index].dtype.name in wanted, 0, 0, formats)
 
     def _norms(self, trial: Trial, index: int, output: np.ndarray, where: str) -> Iterator[Check]:
-        """The published gate on the whole, and the same for each row and for an update."""
+        """The published gate on the whole, each row and an update. What projections tell has to be clear."""
         reference, sizes = trial.expected[index], trial.sizes[index]
-        errors = row_norms(output, reference)
+        rel_tol = self._bound(index) / (CLEAR if trial.projections else 1)
+        errors = (
+            trial.projections[index].norms(output)
+            if trial.projections
+            else row_norms(output, reference)
+        )
         if np.isfinite(errors).all():
             total = float(np.sqrt(np.sum(np.square(sizes))))
             relative = _ratio(float(np.sqrt(np.sum(np.square(errors)))), total)
         else:
             yield _finite(output, reference, where, strictly=trial.name == NOT_FINITE)
             relative = relative_l2(output, reference)
-        rel_tol = self._bound(index)
         yield _gate(output, reference, relative, rel_tol, where)
         if self.scrutiny is not Scrutiny.PUBLISHED:
             yield _rows(errors, sizes, ROW_FACTOR * rel_tol, where)
@@ -457,13 +462,17 @@ def _gate(
 ) -> Check:
     passed = relative < rel_tol
     if not passed:
-        with np.errstate(all="ignore"):
-            difference = np.abs(output.astype(np.float64) - reference)
-            wrong = difference > rel_tol * np.maximum(
-                np.abs(reference), l2(reference) / reference.size**0.5
-            )
-        where += f": value mismatch, max diff {np.nanmax(difference):.6g}"
-        where += f"; {pattern.words(wrong, output, reference)}" if wrong.any() else ""
+        usual, most = l2(reference) / reference.size**0.5, 0.0
+        wrong = np.empty(reference.size, bool)
+        got, true = output.reshape(-1), reference.reshape(-1)
+        for part in blocks(wrong.size):
+            with np.errstate(all="ignore"):
+                difference = np.abs(got[part].astype(np.float64) - true[part])
+                wrong[part] = difference > rel_tol * np.maximum(np.abs(true[part]), usual)
+            most = max(most, float(difference.max(initial=0, where=difference == difference)))
+        where += f": value mismatch, max diff {most:.6g}"
+        said = pattern.words(wrong.reshape(reference.shape), output, reference)
+        where += f"; {said}" if said else ""
     return _check(GATE, passed, relative, rel_tol, where)
 
 

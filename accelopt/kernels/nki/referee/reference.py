@@ -33,6 +33,8 @@ from accelopt.sandbox.progress import announced
 from accelopt.sandbox.protected_state import kept
 from accelopt.store import content_key
 
+MOST_KEPT = 1 << 26  # elements of whole outputs: beyond, keeping them costs more than judging
+
 
 class _AsItStands(SourceFileLoader):
     """Reads the text each time: bytecode is kept by second and size, and an edit may change neither."""
@@ -183,16 +185,17 @@ class Reference:
             with self._with_numpy(AskedNumpy(found)), self._blamed("forward"):
                 returned = _several(self._module.forward(*given))
             plain = [one.value if isinstance(one, Watched) else np.asarray(one) for one in returned]
-            self._seen = list(inputs), self._compared(inputs, plain)
+            if sum(one.size for one in plain) <= MOST_KEPT:
+                self._seen = list(inputs), self._compared(inputs, plain)
         except ConfigError:
             found.indices |= arrays
         return found
 
     def seen(self, inputs: Sequence[Any]) -> tuple[np.ndarray, ...]:
-        """The outputs on these inputs: of those on which `uses` tried it, which it made already, once."""
+        """The outputs on these inputs, once, where `uses` made them and they were kept; else none."""
         (given, found), self._seen = self._seen or ([], ()), None
         same = len(given) == len(inputs) and all(map(np.array_equal, given, inputs))
-        return found if same else self.forward(inputs)
+        return found if same else ()
 
     def in_wide_integers(self, inputs: Sequence[Any]) -> list[np.ndarray]:
         """The outputs with every integer of 64 bits. Raises ConfigError."""

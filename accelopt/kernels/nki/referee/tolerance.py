@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import resource
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,8 +54,6 @@ RESOLVED = 1e-4
 MOST_RELATIVE = np.float32(1e20)
 # On the way to a larger result another order of the same products leaves the range of float32.
 LARGEST_JUDGED = np.float32(1e30)
-# Arrays of the outputs' size that a plain NumPy reference holds at once.
-TEMPORARIES = 5
 
 
 FORMATS = (np.float32, np.float32, np.bool_)
@@ -129,20 +125,18 @@ def exact_outputs(
     few_bits: bool = False,
 ) -> tuple[Exact, ...]:
     """The exact outputs with their tolerances; `expected` are the reference's own in fp32."""
-    if _fits_in_float64(expected):
-        with contextlib.suppress(ConfigError, MemoryError):
-            blocks = rounded(reference, inputs, precision, SLACK, expected, few_bits=few_bits)
-            known = ((rows, true, [r / SLACK for r in radii]) for rows, true, radii in blocks)
-            return _tolerated(
-                reference, inputs, expected, known, precision, sampled=False, few_bits=few_bits
-            )
+    with contextlib.suppress(ConfigError, MemoryError):
+        blocks = rounded(reference, inputs, precision, SLACK, expected, few_bits=few_bits)
+        known = ((rows, true, [r / SLACK for r in radii]) for rows, true, radii in blocks)
+        return _tolerated(
+            reference, inputs, expected, known, precision, sampled=False, few_bits=few_bits
+        )
     # Of a reference that insists on fp32, or is too large, the spread of its own results must do.
     exact = expected
-    if _fits_in_float64(expected):
-        with contextlib.suppress(ConfigError, MemoryError):
-            found = reference.forward(list(map(in_double, inputs)), to_lose=True)
-            if list(map(np.shape, found)) == list(map(np.shape, expected)):  # it may read bits
-                exact = found
+    with contextlib.suppress(ConfigError, MemoryError):
+        found = reference.forward(list(map(in_double, inputs)), to_lose=True)
+        if list(map(np.shape, found)) == list(map(np.shape, expected)):  # it may read bits
+            exact = found
     moved = [reference.forward(_moved(inputs, sign * precision.unit)) for sign in (-1, 1)]
     with np.errstate(all="ignore"):
         noises = [
@@ -256,19 +250,6 @@ def radii_norms(
             seen[number] += radius.size
     counts = (max(1, one.size) / max(1, n) for one, n in zip(expected, seen, strict=True))
     return [(square * times) ** 0.5 for square, times in zip(squares, counts, strict=True)]
-
-
-def _fits_in_float64(expected: tuple[np.ndarray, ...]) -> bool:
-    """True when the host has room for the float64 outputs and a few temporaries of their size."""
-    needed = TEMPORARIES * 8 * sum(output.size for output in expected)
-    limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
-    if limit != resource.RLIM_INFINITY and needed > limit:
-        return False
-    with contextlib.suppress(OSError, StopIteration):
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        available = next(line for line in lines if line.startswith("MemAvailable:"))
-        return needed < int(available.split()[1]) * 1024
-    return True
 
 
 def _cancelled(
