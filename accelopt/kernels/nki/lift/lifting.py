@@ -73,7 +73,7 @@ def lift_with_lines(
             raise NotLifted(said, program.source) from None
         except UndefinedOutput as refusal:
             raise NotLifted(str(refusal), program.source) from None
-        except (LookupError, ArithmeticError, AssertionError) as error:
+        except (LookupError, ArithmeticError, AssertionError, ValueError) as error:
             # A fault of ours on a kernel that nobody has seen must not end the search for it.
             said = (
                 f"lifting it fails with {type(error).__name__}: {error}; please report the kernel"
