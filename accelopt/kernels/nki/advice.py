@@ -394,11 +394,10 @@ class _Mechanisms:
                 continue
             own = QUEUE_NAMES[queue]
             able = {str(engine) for engine in works[0].operation.opcode.engines}
-            adds = works[0].operation.opcode is reductions.TENSOR_REDUCE and _ops(
-                works[0].operation
-            ) in (["add"], ["mean"])
-            if adds:
-                able.add("scalar")
+            reduces = works[0].operation.opcode is reductions.TENSOR_REDUCE
+            adds = reduces and _ops(works[0].operation) in (["add"], ["mean"])
+            if reduces:  # kernels cannot say its engine (nki.isa.tensor_reduce has no such argument)
+                able = {"scalar"} if adds else set()
             for other in ENGINE_QUEUES:
                 name = QUEUE_NAMES[other]
                 if name not in able or other is queue or busy[name] >= busy[own]:
