@@ -396,7 +396,7 @@ class _Mechanisms:
             able = {str(engine) for engine in works[0].operation.opcode.engines}
             reduces = works[0].operation.opcode is reductions.TENSOR_REDUCE
             adds = reduces and _ops(works[0].operation) in (["add"], ["mean"])
-            if reduces:  # kernels cannot say its engine (nki.isa.tensor_reduce has no such argument)
+            if reduces:  # nki.isa.tensor_reduce has no argument for its engine
                 able = {"scalar"} if adds else set()
             for other in ENGINE_QUEUES:
                 name = QUEUE_NAMES[other]
