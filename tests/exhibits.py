@@ -13,6 +13,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+TEMPORARY = tempfile.gettempdir()  # tests may change it for what they start
 FOLDER = Path(__file__).parent / "hostile"
 
 
@@ -67,6 +68,6 @@ def _written(name: str) -> Path:
 
 @cache
 def _folder() -> Path:
-    folder = tempfile.mkdtemp(prefix="hostile-kernels-")
+    folder = tempfile.mkdtemp(prefix="hostile-kernels-", dir=TEMPORARY)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Path(folder)

@@ -526,10 +526,10 @@ def _distributes(part: Product, power: float) -> bool:
 
 
 def _coarsest(condition: Index) -> Index:
-    """A condition (>= 0) on the leading digit alone of what it counts, where the others do not matter."""
+    """A condition (>= 0) on one axis alone, where those that count within its steps do not matter."""
     for step in sorted({abs(c) for _, c in condition.terms} - {1}, reverse=True):
         coarse = condition // step
-        if coarse.is_affine:
+        if coarse.is_affine and len(coarse.terms) == 1:
             return coarse
     return condition
 
