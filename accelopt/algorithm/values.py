@@ -526,8 +526,9 @@ def _distributes(part: Product, power: float) -> bool:
 
 
 def _coarsest(condition: Index) -> Index:
-    """A condition (>= 0) on one axis alone, where those that count within its steps do not matter."""
-    for step in sorted({abs(c) for _, c in condition.terms} - {1}, reverse=True):
+    """A condition (>= 0) on several axes, on one alone where those that count within its steps do not matter."""
+    steps = {abs(c) for _, c in condition.terms} - {1} if len(condition.terms) > 1 else set()
+    for step in sorted(steps, reverse=True):
         coarse = condition // step
         if coarse.is_affine and len(coarse.terms) == 1:
             return coarse
