@@ -85,7 +85,7 @@ class Storage:
         return self.input if own and not self.pieces else ""
 
     def settle(self) -> None:
-        """Makes the elements those after the scatter."""
+        """Makes the elements what they are after the scatter."""
         scatter, self.scatter = self.scatter, None
         if scatter is not None:
             scatter.select()
@@ -701,7 +701,9 @@ class TracedArray(NDArrayOperatorsMixin):
         total = values.sum([(rest.value, 1.0), (total, 1.0)])
         trace.write(rest, trace.array(rest.shape, rest.dtype, total))
 
-    def _scatter(self, keys: list[Any], given: TracedArray) -> Scatter | None:
+    def _scatter(
+        self, keys: list[Any], given: TracedArray, select: Callable[[], None]
+    ) -> Scatter | None:
         """What is assigned to rows that numbers of an input choose; None where they are no rows, and in a loop."""
         values, storage = self.trace.values, self.storage
         rest, result, places, chosen = self._addressed(keys)
@@ -717,7 +719,7 @@ class TracedArray(NDArrayOperatorsMixin):
         made = put(values, value, at, place.substitute(moved), row)
         if values.axes(made) - {*axes_of_shape(result)}:
             return None
-        return Scatter(made, result, row, lambda: None)
+        return Scatter(made, result, row, select)
 
     def _addressed(
         self, keys: list[Any]
@@ -782,9 +784,10 @@ class TracedArray(NDArrayOperatorsMixin):
             keys = [key.copy() if isinstance(key, TracedArray) else key for key in keys]
             given = trace.traced(given).copy()
             trace.flush(self.storage)
-            selected, scatter = self._selected(keys, given), self._scatter(keys, given)
+            selected = self._selected(keys, given)
+            scatter = self._scatter(keys, given, lambda: self._select(selected))
             if scatter and (self.storage.untouched or not selected):
-                self.storage.scatter = scatter._replace(select=lambda: self._select(selected))
+                self.storage.scatter = scatter
             else:
                 self._select(selected)
         else:
