@@ -136,6 +136,74 @@ def _rope(torch: Any, q: Any, k: Any, c: Any, s: Any) -> Any:
     return turned(q), turned(k)
 
 
+def _modulated(torch: Any, x: Any, w: Any, scale: Any, shift: Any) -> Any:
+    y = _rms(torch, x, w)[0]
+    return y * (1 + scale[:, None]) + shift[:, None]
+
+
+def _tvd(torch: Any, p: Any, q: Any) -> Any:
+    rows = p.shape[0]
+    return (p - q).abs().sum() * 0.5 / rows, torch.where(p > q, 0.5, -0.5) / rows
+
+
+def _geglu_backward(torch: Any, d: Any, e: Any, g: Any) -> Any:
+    f, gate, grown = e.float(), g.float(), d.float()
+    inner = 0.7978845608028654 * (f + 0.044715 * f**3)
+    t = torch.tanh(inner)
+    gelu = 0.5 * f * (1 + t)
+    slope = 0.5 * (1 + t) + 0.5 * f * (1 - t * t) * 0.7978845608028654 * (1 + 3 * 0.044715 * f * f)
+    return (gelu * gate).to(e.dtype), (grown * gelu).to(e.dtype), (grown * gate * slope).to(e.dtype)
+
+
+def _gated_norm(torch: Any, x: Any, g: Any, w: Any, b: Any) -> Any:
+    normed = torch.nn.functional.layer_norm(x.float(), (x.shape[-1],), w.float(), b.float(), 1e-5)
+    gate = g.float()
+    return (normed * gate * torch.sigmoid(gate)).to(x.dtype)
+
+
+def _chunks(x: Any, size: int) -> Any:
+    """(batch, chunks, heads, rows, channels) of (batch, rows, heads, channels)."""
+    batch, rows, heads, channels = x.shape
+    return x.view(batch, rows // size, size, heads, channels).transpose(2, 3)
+
+
+def _kkt(torch: Any, k: Any, beta: Any) -> Any:
+    c = _chunks(k, 64)
+    scores = torch.tril((c @ c.transpose(-1, -2)).float(), -1)
+    made = scores * _chunks(beta[..., None], 64).float()
+    return made.transpose(2, 3).reshape(*beta.shape, 64)
+
+
+def _chunk_o(torch: Any, q: Any, k: Any, v: Any, h: Any) -> Any:
+    a, b, c = (_chunks(x, 64) for x in (q, k, v))
+    scores = torch.tril((a @ b.transpose(-1, -2)).float()).to(q.dtype)
+    made = 0.25 * ((a @ h).float() + (scores @ c).float())
+    return made.to(v.dtype).transpose(2, 3).reshape(v.shape)
+
+
+def _capped_loss(torch: Any, x: Any, t: Any) -> Any:
+    capped = 30.0 * torch.tanh(x.float() / 30.0)
+    return torch.nn.functional.cross_entropy(capped, t, reduction="none")
+
+
+def _llama4_rope(torch: Any, q: Any, k: Any, c: Any) -> Any:
+    def turned(x: Any) -> Any:
+        a, b = x.float().unflatten(-1, (-1, 2)).unbind(-1)
+        real, imaginary = c[None, :, None, :, 0].float(), c[None, :, None, :, 1].float()
+        both = torch.stack((a * real - b * imaginary, a * imaginary + b * real), -1)
+        return both.flatten(-2).to(x.dtype)
+
+    return turned(q), turned(k)
+
+
+def _attention_gradients(torch: Any, q: Any, k: Any, v: Any, do: Any) -> Any:
+    scores = torch.softmax((q @ k.transpose(-1, -2)).float() * 0.25, -1)
+    dv = scores.to(q.dtype).transpose(-1, -2) @ do
+    dp = (do @ v.transpose(-1, -2)).float()
+    ds = (scores * (dp - (dp * scores).sum(-1, keepdim=True)) * 0.25).to(q.dtype)
+    return ds @ k, ds.transpose(-1, -2) @ q, dv
+
+
 _b, _f, _h = "bfloat16", "float32", "float16"
 PROBLEMS = (
     Problem("rms_norm", (((8192, 4096), _b), ((4096,), _b)), _rms),
@@ -168,6 +236,24 @@ PROBLEMS = (
     Problem("fla cumsum vector", (((2, 4096, 16, 128), _f),),
             lambda torch, x: x.view(2, 256, 16, 16, 128).cumsum(2).view(x.shape)),
     Problem("attn_res", (((8, 4, 2048, 1024), _b), ((1024,), _b), ((1024,), _b)), _attn_res),
+    # Added on 27 November 2026, when what writes kernels had been finished on those above.
+    Problem("modulated_rms_norm",
+            (((4, 2048, 4096), _b), ((4096,), _b), ((4, 4096), _b), ((4, 4096), _b)), _modulated),
+    Problem("kl_div", (((4096, 32000), _f), ((4096, 32000), _f)),
+            lambda torch, x, y: (y.exp() * (y - x)).sum() / x.shape[0]),
+    Problem("tvd", (((4096, 32000), _f), ((4096, 32000), _f)), _tvd),
+    Problem("unsloth geglu backward", (((8192, 11008), _b),) * 3, _geglu_backward),
+    Problem("unsloth cross_entropy", (((4096, 32000), _b), ((4096,), "int64")), _capped_loss, 32000),
+    Problem("fla layer_norm", (((8192, 4096), _b), ((4096,), _b), ((4096,), _b)), _layer),
+    Problem("fla norm gate", (((16384, 4096), _b), ((16384, 4096), _b), ((4096,), _b), ((4096,), _b)), _gated_norm),
+    Problem("fla scaled_dot_kkt", (((4, 4096, 8, 128), _b), ((4, 4096, 8), _b)), _kkt,
+            call=lambda m, k, b: m.chunk_scaled_dot_kkt_fwd(k, beta=b, chunk_size=64)),
+    Problem("fla chunk_fwd_o", (((2, 4096, 8, 128), _b),) * 3 + (((2, 64, 8, 128, 128), _b),), _chunk_o,
+            call=lambda m, q, k, v, h: m.chunk_fwd_o(q, k, v, h, scale=0.25, chunk_size=64)),
+    Problem("llama4 rope", (((4, 2048, 32, 128), _b), ((4, 2048, 8, 128), _b), ((2048, 64, 2), _f)), _llama4_rope),
+    Problem("kernels attention backward", (((2, 8, 1024, 64), _h),) * 4, _attention_gradients),
+    Problem("embedding backward", (((32000, 1024), _b), ((8192,), "int64"), ((8192, 1024), _b)),
+            lambda torch, t, i, g: torch.zeros(t.shape, device=g.device).index_add_(0, i, g.float()), 32000),
 )  # fmt: skip
 _NAMED = {case.name: case for case in CASES}
 

@@ -73,6 +73,8 @@ class KernelText:
         read = {r.array for m in group.members for r in m.reads} - own
         written = [m.out for m in group.members if m.out in stored]
         self.parameters = [*(name for name in arrays if name in read), *written]
+        self.waits = False
+        """All of a program's loads are done before its stores: other threads' elements lie where it stores."""
 
     def arguments(self) -> str:
         """What a launch gives for the parameters: arrays, or descriptors of their tiles."""
@@ -99,6 +101,8 @@ class KernelText:
             inside = self.walked is not None and self.walked in member.every_axis
             if member.out not in self.values.outer.held and not inside:
                 self._member(member)
+        if self.waits:
+            self.values.outer.add("tl.debug_barrier()")
         self.values.outer.end()
         names = (f"{p}_tiles" if p in self.blocks else f"{p}_at" for p in self.parameters)
         head = [f"@triton.jit\ndef {self.name}({', '.join(names)}):"]

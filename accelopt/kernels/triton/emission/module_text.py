@@ -9,12 +9,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from accelopt.algorithm.algorithm import Algorithm, Array, Map, Read
-from accelopt.algorithm.index import index_of
+from accelopt.algorithm.index import ZERO, Axis, Index, index_of
 from accelopt.kernels.triton.emission.functions import FORMATS, HELPERS, number_text
 from accelopt.kernels.triton.emission.groups import (
     Group,
     address,
     arrays_of,
+    digits,
     flat,
     joined,
     member_of,
@@ -130,12 +131,15 @@ def kernels_text(algorithm: Algorithm, schedule: Schedule) -> KernelsText:
         name = f"kernel_{number}"
         stored = {m.out for m in group.members if m.out in results or m.out in later}
         text = KernelText(name, group, kernel, arrays, stored, schedule.precision)
+        over = {out: own[out] for out in text.parameters if out in own and out not in made
+                and _in_place(out, own[out], groups, text.tiles, arrays)}  # fmt: skip
+        text.waits = any(_moves(*pair, text.tiles, arrays) for pair in over.items())
         kernels.append("\n".join(text.lines()) + "\n")
         helpers |= text.values.helpers
         for out in (p for p in text.parameters if p not in made):
             made.add(out)
-            if out in own and _in_place(out, own[out], groups, text.tiles, arrays):
-                launches.append(f"{out} = {own[out]}")
+            if out in over:
+                launches.append(f"{out} = {over[out]}")
             else:
                 member = group.member(out)
                 partial = any(a.name == out and a.partial for a in algorithm.outputs)
@@ -193,9 +197,37 @@ def _in_place(out: str, array: str, groups: list[Group], tiles: Tiles, arrays: A
                 not {tiles.walked} <= reader.every_axis & member.every_axis
                 or tiles.passes[reader.out] > tiles.passes[out]
             )
-            if behind or flat(read, arrays) != place:
+            found = flat(read, arrays)
+            if behind or found != place and not _within_tile(found, place, tiles):
                 return False
     return True
+
+
+def _moves(out: str, array: str, tiles: Tiles, arrays: Arrays) -> bool:
+    """Whether elements of a result depend on others of the memory that it is written to."""
+    member = tiles.group.member(out)
+    place = member and address(member.place, arrays[out].shape)
+    reads = [read for reader in tiles.group.members for read in reader.reads]
+    return any(read.array == array and flat(read, arrays) != place for read in reads)
+
+
+def _within_tile(found: Index, place: Index, tiles: Tiles) -> bool:
+    """Whether what a program reads lies among what it writes: elements beside each other, of one tile."""
+    if tiles.walked is not None:
+        return False
+    programs, own = dict[Axis, Index](), dict[Axis, Index]()
+    for axis in tiles.grid:
+        size = tiles.sizes[axis]
+        programs[axis] = index_of(Axis(f"{axis.name}@", tiles.count(axis))) * size
+        own[axis] = programs[axis] + index_of(Axis(f"{axis.name}@in", size))
+    others = {axis: ZERO for axis in place.axes - programs.keys()}
+    first = place.substitute({**programs, **others})
+    written, read = place.substitute(own) - first, found.substitute(own) - first
+    sides = digits(written)
+    if sides is None:
+        return False
+    low, high = read.bounds
+    return low >= 0 and high < math.prod(side.extent for side in sides)
 
 
 def _made(array: Array, fill: float | None, result: bool, beside: str) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from accelopt.algorithm.algorithm import Algorithm, Array, Reduce, Scan, arrays_read
-from accelopt.algorithm.index import Axis
+from accelopt.algorithm.index import Axis, Floor
 from accelopt.hardware.gpus import GPU
 from accelopt.kernels.triton.emission.descriptors import LEAST_CAPABILITY, feeds_products
 from accelopt.kernels.triton.emission.groups import (
@@ -464,8 +464,9 @@ def _beside(group: Group, arrays: Mapping[str, Array]) -> set[Axis]:
     sizes = [math.prod(axis.extent for axis in place.axes) for place in places]
     most = max(sizes, default=0)
     return {
-        term
+        axis
         for place, size in zip(places, sizes, strict=True)
         for term, factor in place.terms
-        if isinstance(term, Axis) and factor == 1 and size * 4 >= most
+        for axis in (term.inner.axes if isinstance(term, Floor) else (term,))
+        if factor == (term.divisor if isinstance(term, Floor) else 1) and size * 4 >= most
     }

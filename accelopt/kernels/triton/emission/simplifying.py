@@ -52,12 +52,26 @@ INFINITE = 1e30
 
 def simplified(algorithm: Algorithm) -> Algorithm:
     """The same Algorithm: choices outermost, sums over no more than what is added, sums of sums joined, no
-    axis of one element."""
+    axis of one element, what lies beside each other added last."""
     definitions = [_without_ones(d) for d in algorithm.definitions]
     definitions = [_simple(d) for d in definitions]
     made = _joined_sums(replace(algorithm, definitions=tuple(definitions)))
-    made = replace(made, definitions=tuple(map(_narrowed, made.definitions)))
+    made = replace(made, definitions=tuple(_by_steps(_narrowed(d)) for d in made.definitions))
     return in_base_two(_once(_as_read(made)))
+
+
+def _by_steps(definition: D) -> D:
+    """With the axes that are summed in the order of their steps in memory, the largest first."""
+    if not isinstance(definition, Reduce):
+        return definition
+    last: dict[Axis, tuple[int, int]] = {}
+    for read in reads_of(definition):
+        for place, index in enumerate(read.indices, -len(read.indices)):
+            for axis in index.axes:
+                step = place, -abs(index.coefficient(axis))
+                last[axis] = max(last.get(axis, step), step)
+    ordered = sorted(definition.reduced, key=lambda axis: last.get(axis, (0, 0)))
+    return replace(definition, reduced=tuple(ordered))
 
 
 def _as_read(algorithm: Algorithm) -> Algorithm:

@@ -61,6 +61,7 @@ CASES = {
     "by_sequence": [_f(12, 20), np.array([0, 5, 5, 12], np.int32)],
     "by_assigned_rows": [_f(12), np.array([0, 5, 5, 12], np.int32)],
     "by_repeated_rows": [_f(12), np.array([0, 5, 5, 12], np.int32)],
+    "turned_pairs": [_f(40, 16), _f(8, 2)],
     "ragged prefill": [
         _f(71, 4, 16), _f(81, 2, 16), _f(81, 2, 16),
         np.array([0, 5, 5, 70, 71], np.int32), np.array([0, 9, 9, 80, 81], np.int32), 0.25,
@@ -170,6 +171,36 @@ def test_what_is_written_runs_in_the_interpreter(tmp_path):
         found = np.load(tmp_path / f"{own}.out.npz")
         for one, key in zip(values, found, strict=True):
             np.testing.assert_allclose(found[key], one, rtol=1e-4, atol=1e-4)
+
+
+def test_pairs_change_in_place_behind_the_loads_of_a_program():
+    """A tile of whole pairs reads nothing that other programs write; one element alone is half a pair."""
+    algorithm = _lifted("turned_pairs")
+    names = tuple(d.out for d in prepared(algorithm).definitions)
+    (free,) = groups_of(prepared(algorithm), (names,))[0].free
+    kernels = (
+        Kernel(members=names, tiles=_tiles(**{free.name: size}) if size > 1 else ())
+        for size in (64, 1)
+    )
+    whole, half = (source_of(algorithm, Schedule(kernels=(k,))) for k in kernels)
+    assert "copy_" not in whole and whole.index("debug_barrier") < whole.index("tl.store")
+    assert "copy_" in half and "debug_barrier" not in half
+
+
+def test_what_lies_beside_each_other_is_added_last():
+    """A sum of everything reads rows of 4,096 as one, whichever axis the Algorithm names first."""
+    rows, columns = Axis("r", 512), Axis("c", 4096)
+    total = Reduce(
+        "out", (), (columns, rows), "add", Read("x", (index_of(rows), index_of(columns)))
+    )
+    algorithm = Algorithm(
+        "total",
+        (Array("x", (512, 4096), "float32", (512, 4096)),),
+        (total,),
+        (Array("out", (), "float32", ()),),
+    )
+    (definition,) = prepared(algorithm).definitions
+    assert definition.reduced == (rows, columns)
 
 
 def test_descriptors_move_tiles_whose_rows_are_multiples_of_16_bytes():

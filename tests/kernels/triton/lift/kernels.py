@@ -351,3 +351,22 @@ def by_assigned_rows(x, ends):
 def by_repeated_rows(x, ends):
     rows = torch.arange(ends.shape[0] - 1).repeat_interleave(ends[1:] - ends[:-1])
     return _shared(x, ends, rows)
+
+
+@triton.jit
+def turned_kernel(x, angles, pairs):
+    row, at = tl.program_id(0), tl.arange(0, 8)
+    mask = at < pairs
+    a = tl.load(x + row * pairs * 2 + at * 2, mask=mask)
+    b = tl.load(x + row * pairs * 2 + at * 2 + 1, mask=mask)
+    c = tl.load(angles + at * 2, mask=mask)
+    s = tl.load(angles + at * 2 + 1, mask=mask)
+    tl.store(x + row * pairs * 2 + at * 2, a * c - b * s, mask=mask)
+    tl.store(x + row * pairs * 2 + at * 2 + 1, a * s + b * c, mask=mask)
+
+
+def turned_pairs(x, angles):
+    """Turns the pairs of each row in place."""
+    rows, width = x.shape
+    turned_kernel[(rows,)](x, angles, width // 2)
+    return x
