@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent))
 from triton_cases import CASES, Case
-from triton_reach import _imported, _Missing, located, shells
+from triton_reach import SHIMS, _imported, _Missing, located, shells
 
 Shape = tuple[tuple[int, ...], str]
 
@@ -418,6 +418,19 @@ def _away(one: Any, other: Any) -> float:
     return float((one - other).norm() / other.norm().clamp_min(1e-30))
 
 
+ON_A_DEVICE = """
+from triton.language.extra.cuda import libdevice
+
+tanh = triton_tanh = libdevice.tanh
+
+
+def calculate_settings(n):
+    block = triton.next_power_of_2(n)
+    return block, 32 if block >= 32768 else 16 if block >= 8192 else 8 if block >= 2048 else 4
+"""
+"""What that package's own module, which asks for models and backends, has in place of `SHIMS`."""
+
+
 def timed(problem: Problem, folders: list[Path], out: Path) -> dict[str, Any]:
     """Milliseconds of the start, the candidates and torch.compile."""
     import torch
@@ -430,6 +443,10 @@ def timed(problem: Problem, folders: list[Path], out: Path) -> dict[str, Any]:
     sys.meta_path.append(_Missing())
     try:
         with shells(root):
+            if case.file.startswith("unsloth"):
+                (out / "triton_shims.txt.py").write_text(SHIMS + ON_A_DEVICE)
+                own = _from_text("unsloth.kernels.utils", out / "triton_shims.txt.py")
+                sys.modules["unsloth.kernels.utils"] = own
             module = _imported(case.file.removesuffix(".py").replace("/", "."))
             return _measured(
                 _name(problem), lambda *given: case.call(module, *given), lambda: _given(torch, problem),

@@ -198,7 +198,7 @@ def _in_place(out: str, array: str, groups: list[Group], tiles: Tiles, arrays: A
                 or tiles.passes[reader.out] > tiles.passes[out]
             )
             found = flat(read, arrays)
-            if behind or found != place and not _within_tile(found, place, tiles):
+            if behind or (found != place and not _within_tile(found, place, tiles)):
                 return False
     return True
 
@@ -220,7 +220,7 @@ def _within_tile(found: Index, place: Index, tiles: Tiles) -> bool:
         size = tiles.sizes[axis]
         programs[axis] = index_of(Axis(f"{axis.name}@", tiles.count(axis))) * size
         own[axis] = programs[axis] + index_of(Axis(f"{axis.name}@in", size))
-    others = {axis: ZERO for axis in place.axes - programs.keys()}
+    others = dict.fromkeys(place.axes - programs.keys(), ZERO)
     first = place.substitute({**programs, **others})
     written, read = place.substitute(own) - first, found.substitute(own) - first
     sides = digits(written)

@@ -216,6 +216,9 @@ def _grouped(
         best: tuple[float, int, _Choice] | None = None
         for n in range(first, len(found)):
             group = with_member(found[n].raw, raw.members[0], arrays)
+            if group is None and len(needed & {*found[n].names}) > 1:
+                parts = [member_of(algorithm.definition(name)) for name in found[n].names]
+                group = together(Group((parts[0],)), [*parts[1:], *raw.members], arrays)
             if group is None:
                 continue
             try:
