@@ -272,23 +272,16 @@ def with_member(
                 union.unify(ours, theirs)
     except _Apart:
         return None
-    held = [(flat(r, arrays), r.array) for m in group.members for r in m.reads]
-    held += [(address(m.place, arrays[m.out].shape), m.out) for m in group.members]
-    known = sorted(
-        (p for p in set(held) if not _looked_up(p[0])), key=lambda pair: -len(pair[0].axes)
-    )
+    held = [r for m in group.members for r in m.reads]
+    held += [Read(m.out, m.place) for m in group.members]
+    known = [r for r in dict.fromkeys(held) if not _looked_up(flat(r, arrays))]
+    known.sort(key=lambda read: -len(axes_of(read)))
     for read in sorted(apart.reads, key=lambda r: -len(axes_of(r))):
         if _looked_up(flat(read, arrays)):
             continue
-        for where, array in known:
-            trial = union.copy()
-            if array != read.array:
-                continue
-            try:
-                trial.unify(where, flat(read, arrays))
-            except _Apart:
-                continue
-            if _distinct(apart, trial.right):
+        for other in known:
+            trial = _same_element(union, other, read, arrays) if other.array == read.array else None
+            if trial is not None and _distinct(apart, trial.right):
                 union = trial
                 break
     if not union.right and not _by_extents(group, apart, union):
@@ -303,6 +296,25 @@ def with_member(
         if own is not None and own is not made and own.place != read.indices:
             return None
     return result
+
+
+def _same_element(
+    union: _Union, ours: Read, theirs: Read, arrays: Mapping[str, Array]
+) -> _Union | None:
+    """Two reads of an array made the same by their addresses, or dimension by dimension where an axis is longer than
+    its dimension."""
+    for pairs in (
+        [(flat(ours, arrays), flat(theirs, arrays))],
+        zip(ours.indices, theirs.indices, strict=True),
+    ):
+        trial = union.copy()
+        try:
+            for left, right in pairs:
+                trial.unify(left, right)
+        except _Apart:
+            continue
+        return trial
+    return None
 
 
 def together(first: Group, members: Sequence[Member], arrays: Mapping[str, Array]) -> Group | None:
