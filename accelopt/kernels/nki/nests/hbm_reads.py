@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from accelopt.algorithm.algorithm import Array, Definition, Map
@@ -48,6 +48,13 @@ def rows_of(
     axes = where.part
     return where.rows_at(
         {a: sum(s.get(a, 0) * stride_of(shape, n) for n, (_, s) in enumerate(dims)) for a in axes}
+    )
+
+
+def backwards(steps: Mapping[Axis, int], where: Where) -> int:
+    """How far before the first element that is read the least one lies, along the free axes: 0 or less."""
+    return sum(
+        min(0, s) * (where.span(a).width - 1) for a, s in steps.items() if a not in where.part
     )
 
 
@@ -240,8 +247,7 @@ class Memory:
             1 + sum(abs(s) * (where.span(a).width - 1) for a, s in steps.items() if a in axes)
             for _, steps in dims
         ]
-        backwards = any(s < 0 for _, steps in dims for a, s in steps.items() if a in axes)
-        if math.prod(sizes) <= 4 * exact and not backwards:
+        if math.prod(sizes) <= 4 * exact:
             return self.box(value, where, dims, sizes, rows, shape)
         return self.elements(value, where, axes, rows)
 
@@ -249,14 +255,14 @@ class Memory:
             sizes: list[int], rows: Sequence[tuple[int, int, int]], shape: tuple[int, ...]) -> View:  # fmt: skip
         """All elements of an array between the first and the last one that is read of it."""
         key = (value.array, tuple(rows))
-        starts = [base for base, _ in dims]
+        first, ones = [base for base, _ in dims], [1] * len(dims)
+        starts = [base + backwards(steps, where) for base, steps in dims]
         for block in self.emitter.blocks:
             for box in block.boxes.get(key, ()):
-                moved = self.inside_box(box, starts, sizes)
+                moved = self.inside_box(box, starts, sizes) and self.inside_box(box, first, ones)
                 if moved is not None:
                     return self.boxed(moved, box.strides, dims, where)
-        first = starts
-        starts, sizes = self.union(value, where, first, sizes, rows)
+        starts, sizes = self.union(value, where, starts, sizes, rows)
         strides = row_major(sizes)
         array = self.emitter.arrays[value.array]
         name = self.emitter.names.new(f"{value.array}_tile")
@@ -272,7 +278,7 @@ class Memory:
             parts = [(size, stride_of(shape, n), strides[n]) for n, size in enumerate(sizes)]
             self.transfer(value.array, view, collected(base), rows, parts)
         self.emitter.blocks[-1].boxes.setdefault(key, []).append(Box(view, starts, sizes, strides))
-        moved = self.inside_box(self.emitter.blocks[-1].boxes[key][-1], first, [1] * len(first))
+        moved = self.inside_box(self.emitter.blocks[-1].boxes[key][-1], first, ones)
         assert moved is not None
         return self.boxed(moved, strides, dims, where)
 
@@ -339,15 +345,16 @@ class Memory:
             if found.kind != "input" or self.stored_name(found.array) != value.array:
                 continue
             dims = [self.emitter.affine(index, place) for index in self.stored(found).indices]
-            steps = [collected(b + first * -1) for (b, _), first in zip(dims, starts, strict=True)]
+            lowest = [b + backwards(own, place) for b, own in dims]
+            steps = [collected(b + first * -1) for b, first in zip(lowest, starts, strict=True)]
             if rows_of(dims, place, shape) != list(rows) or any(step.terms for step in steps):
                 continue
             counts = [{a: (place.span(a).width, s) for a, s in d.items()} for _, d in dims]
             ends = [self.emitter.bounds(b, n) for (b, _), n in zip(dims, counts, strict=True)]
             within = all(a >= 0 and b < n for (a, b), n in zip(ends, shape, strict=True))
-            if not within or any(s < 0 for _, d in dims for s in d.values()):
+            if not within:
                 continue
-            widths = (1 + sum((n - 1) * s for a, (n, s) in own.items() if a not in place.part)
+            widths = (1 + sum((n - 1) * abs(s) for a, (n, s) in own.items() if a not in place.part)
                       for own in counts)  # fmt: skip
             lows = [min(0, step.constant) for step in steps]
             stops = (step.constant + width for step, width in zip(steps, widths, strict=True))

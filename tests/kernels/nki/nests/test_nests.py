@@ -598,6 +598,28 @@ def test_what_a_product_reads_in_windows_is_loaded_once(
 
 
 @pytest.mark.parametrize("dialect", TARGETS)
+@pytest.mark.parametrize("size", [39, 13])
+def test_what_is_read_backwards_comes_forwards(size: int, dialect: Dialect, tmp_path: Path) -> None:
+    """One transfer of elements that lie beside each other, whose reads step backwards on the chip: of all that
+    is read, or of what parts of the axis read."""
+    flipped = algorithms.written(
+        "flipped", {"m": 6, "n": 39}, {"x": (6, 41), "w": (6, 80)},
+        "out[m, n] = x[m, n * -1 + 40] * x[m, n * -1 + 39] + w[m, n * -2 + 78] * x[m, n]",
+    )  # fmt: skip
+    stage = Stage(
+        members=("out",),
+        partition=(Part(axis="m", size=6),),
+        loops=(Part(axis="n", size=size),) if size < 39 else (),
+    )
+    nest = Nest(stages=(stage,))
+    check(flipped, nest, dialect, tmp_path)
+    text = lower_nest(flipped, nest, target=TARGETS[dialect], dialect=dialect).source
+    loads = re.findall(r"dma_copy\(\s*dst=x\w*\[.*?\],\s*src=(.*)", text)
+    assert loads and not any("i_x * -" in load or "[-" in load for load in loads)
+    assert size < 39 or len(loads) == 1
+
+
+@pytest.mark.parametrize("dialect", TARGETS)
 @pytest.mark.parametrize("way", ["direct", "turned"])
 @pytest.mark.parametrize(
     ("parts", "step"),
