@@ -70,10 +70,12 @@ SHORT_NAMES |= {"fp8": "float8_e4m3", "tf32": "tfloat32"}
 
 class Precision(NamedTuple):
     """A contract: the formats that are allowed by name. Empty: float32 and wider. `declared` says that
-    some are allowed below those of the inputs."""
+    some are allowed below those of the inputs. `named` are those that somebody names: they say how exact results
+    are, where inputs are stored in fewer bits, which are exact in those."""
 
     formats: tuple[str, ...] = ()
     declared: bool = False
+    named: tuple[str, ...] = ()
 
     def allows(self, name: str) -> bool:
         """True for a format that has the range and the significand of an allowed one."""
@@ -93,8 +95,9 @@ class Precision(NamedTuple):
 
     @property
     def unit(self) -> float:
-        """Unit roundoff of the coarsest format allowed."""
-        return max([SINGLE.unit, *(NARROW[name].unit for name in self.narrow)])
+        """Unit roundoff of the coarsest format that is named, or allowed where none is."""
+        names = [name for name in self.named if name in NARROW] or self.narrow
+        return max([SINGLE.unit, *(NARROW[name].unit for name in names)])
 
     @property
     def least(self) -> float:
@@ -128,8 +131,8 @@ def contract(inputs: Sequence[Any], *more: Iterable[str]) -> Precision:
 def contract_for(dtype_names: Iterable[str], *more: Iterable[str]) -> Precision:
     """The same for inputs of these formats."""
     own = {*dtype_names} & (NARROW.keys() | PACKED)
-    formats = own.union(*more)
-    return Precision(tuple(sorted(formats)), formats != own)
+    named = set[str]().union(*more)
+    return Precision(tuple(sorted(own | named)), not named <= own, tuple(sorted(named)))
 
 
 def formats_of(text: str) -> tuple[str, ...]:

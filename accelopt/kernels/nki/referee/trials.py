@@ -202,6 +202,8 @@ class TrialStore:
     ) -> Trial | None:
         """The trial on disk, or what `make` makes in its place; `which` tells several of one name apart."""
         formats = "".join(f"-{name}" for name in precision.formats)
+        if precision.unit != Precision(precision.formats).unit:
+            formats += "".join(f"-as-{name}" for name in precision.named)
         folder = self.root / f"{reference.key}-{name.kind}{name.seed}{formats}{which}-v{VERSION}"
         with locked(self.root / f".{folder.name}.lock"):
             if (folder / "trial.json").is_file():

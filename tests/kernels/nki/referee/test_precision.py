@@ -162,6 +162,10 @@ def test_contracts():
     assert contract([np.zeros(3, np.float32), 1e-5]) == Precision()
     assert contract([np.zeros(3, np.float32), narrow]) == Precision(("float16",))
     assert contract([narrow], ("float8_e4m3",)).allows("bfloat16")
+    weights = np.zeros(3, ml_dtypes.float8_e4m3)
+    assert contract([weights]).unit == 2.0**-4
+    stored = contract([weights, narrow], ("bfloat16",))
+    assert (stored.unit, stored.allows("float8_e4m3")) == (2.0**-8, True)
     assert Precision(("bfloat16",)).allows("tf32") and not Precision().allows("tf32")
     assert Precision().rel_tol(2e-5) == 2e-5
     assert declared('import numpy\nprecision = "bf16"\n') == ("bfloat16",)
