@@ -1,6 +1,7 @@
 """Precision is a contract: no narrower than the inputs, unless the reference or the user allows more;
 with a tolerance that fits the format. NKIBench's own rule stays where all is float32."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 from kernel_heads import neuronxcc_kernel
