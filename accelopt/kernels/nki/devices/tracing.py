@@ -11,6 +11,7 @@ import faulthandler
 import functools
 import inspect
 import json
+import linecache
 import re
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -156,7 +157,9 @@ def _traced(
         said = f"the simulated NeuronCore has no module {error.name!r}{_place(error, kernel)}."
         return {"failed": f"{said} {UNDERSTOOD}"}, b""
     except BaseException as error:
-        said = f"{type(error).__name__}: {error}{_place(error, kernel)}"
+        said = (
+            f"{type(error).__name__}: {str(error) or _line(error, kernel)}{_place(error, kernel)}"
+        )
         return {"failed": said, "traceback": traceback.format_exc()}, b""
     finally:
         faulthandler.cancel_dump_traceback_later()
@@ -182,11 +185,21 @@ def _written(program: Program, kernel: str, broken: bool) -> tuple[dict[str, obj
     return {"traced": True}, data
 
 
+def _lines(error: BaseException, kernel: str) -> list[int]:
+    frames = traceback.walk_tb(error.__traceback__)
+    return [line for frame, line in frames if frame.f_code.co_filename == kernel]
+
+
 def _place(error: BaseException, kernel: str) -> str:
     """Where in the file `kernel` an error was raised, in words; empty where it was not."""
-    frames = traceback.walk_tb(error.__traceback__)
-    lines = [line for frame, line in frames if frame.f_code.co_filename == kernel]
+    lines = _lines(error, kernel)
     return f" (at {kernel}:{lines[-1]})" if lines else ""
+
+
+def _line(error: BaseException, kernel: str) -> str:
+    """The text of the line that raised an error which says nothing, as a plain `assert` does."""
+    lines = _lines(error, kernel)
+    return linecache.getline(kernel, lines[-1]).strip() if lines else ""
 
 
 def _trace(payload: Mapping[str, Any], report: Callable[[KernelError], None] | None) -> Program:
