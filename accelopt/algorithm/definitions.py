@@ -231,7 +231,7 @@ class _Definitions:
                 found = Indirect(axis, self._expression(number), found)
             return found
         assert isinstance(value, Undefined), "what loops carry is settled or refused before"
-        raise UndefinedOutput("a part of an output is made of memory that nothing has written")
+        raise UndefinedOutput("a part of an output may be made of memory that nothing has written")
 
     def _guarded(self, choice: Choice) -> Expression:
         """What a choice is where its conditions hold, of which reductions are defined nowhere else if what they

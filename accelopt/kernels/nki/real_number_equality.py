@@ -79,7 +79,7 @@ def same_in_real_numbers(kernel: Path, problem: Reference, device: SimulatedDevi
         except KernelFailure as error:
             why = f"with other numbers the kernel fails: {error}"
         except NotLifted as error:
-            return Same(same=False, why=f"the kernel is not lifted: {error}")
+            return Same(same=False, why=f"the proof ends at the kernel: {error}")
         except NotTraced as error:
-            return Same(same=False, why=f"the reference is not traced: {error}")
+            return Same(same=False, why=f"the proof ends at the reference: {error}")
     return Same(same=False, why=why)
