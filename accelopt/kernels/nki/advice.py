@@ -486,7 +486,7 @@ class _Mechanisms:
 
     def _short_rows(self) -> Iterator[_Question]:
         """Transfers of short pieces, of which each costs a descriptor: those of one length in one loop, which
-        one edit makes longer."""
+        one edit makes longer. Rows at numbers known at run time are as long as they are."""
         spec = self.spec
         long_enough = (size for size in LONG_PIECES if piece_rate(size, spec) >= NEAR)
         wanted = next(long_enough, LONG_PIECES[-1])
@@ -497,6 +497,7 @@ class _Mechanisms:
                 cost is None
                 or not cost.descriptors
                 or one.operation.opcode in (SPILL_SAVE, SPILL_RELOAD)
+                or any(a.indirect for a in (*one.operation.reads, *one.operation.writes))
             ):
                 continue
             piece = cost.moved // cost.descriptors

@@ -137,6 +137,23 @@ def test_a_mechanism_is_named_with_its_line_and_gone_where_it_is_mended(said):
         assert mended.latency_ms == pytest.approx(one.after_ms, rel=4 * UNRESOLVED)
 
 
+def test_rows_at_numbers_are_as_long_as_they_are():
+    """A gather of rows of 128 B; rows of an array that follow each other may come together."""
+    rows = """    numbers = nl.load(x[0:128, 0:64], dtype=nl.int32)
+    for i in nl.static_range(64):
+        tile = nl.load({rows})
+        nl.store(out[0:128, i * 32:(i + 1) * 32], tile)
+    return out
+"""
+    told = []
+    for place in ("x[numbers[:, i:i + 1], nl.arange(32)[None, :]]", "x[i * 8:i * 8 + 128, 0:32]"):
+        text = rows.format(rows=place)
+        line = (HEAD + text).splitlines().index(f"        tile = nl.load({place})") + 1
+        _, given = advised(text)
+        told += [any(line in a.lines for a in given if "move longer pieces" in a.change)]
+    assert told == [False, True]
+
+
 def test_work_goes_to_an_engine_that_has_less_of_it():
     _, given = advised(BUSY.format(more=""))
     [one] = [a for a in given if "to the Scalar engine" in a.change][:1] or [None]
