@@ -93,6 +93,18 @@ class Partitions:
             return source
         return self.emitter.converted(source, where, where.free(value.axes), "float32")
 
+    def is_short(self, value: Value, where: Where, inner: Sequence[Axis]) -> bool:
+        """Whether so little stays of what is combined on a partition that adding it up, tile by tile, takes longer
+        than instructions that combine many; not of what is made for a product anyway."""
+        emitter, columns = self.emitter, self.emitter.stage.columns
+        products = (emitter.reading.meanings[name].product for name in emitter.stage.members)
+        if any(found and value.arguments[0] in (found.left, found.right) for found in products):
+            return False
+        kept = math.prod(where.span(axis).width for axis in where.free(value.axes))
+        added = math.prod(where.span(axis).width for axis in inner)
+        together = -(-kept * added // columns) * emitter.vector_ns(min(columns, kept * added))
+        return together < added * emitter.vector_ns(min(columns, kept))
+
     def to_rows(self, definition: Definition, where: Where, reader: Where) -> bool:
         """What is combined over what lies on partitions, for a reader that has an axis of the result there:
         sums by products with a column of ones, the largest of transposes. False where that is no such."""
@@ -153,6 +165,13 @@ class Partitions:
         for block in self.emitter.blocks:
             if key in block.values:
                 return block.values[key]
+        if self.is_short(value, where, inner):
+            part = self.emitter.reading.builder.value(
+                "reduce", data.axes - set(inner), arguments=(data,), function=value.function,
+                reduced=tuple(inner),
+            )  # fmt: skip
+            found = self.emitter.blocks[-1].values[key] = self.emitter.reduce(part, where)
+            return found
         total, add = self.begin_running(value, where)
         saved, self.emitter.sequential = self.emitter.sequential, True
         made: list[Where] = []
