@@ -32,17 +32,20 @@ SMALLER = (
     1e-10  # times the tiniest, whose squares are numbers too: where a least length is shows there
 )
 HUGE = 1e5
+LARGEST = 1e37  # where nothing is reckoned with what is put elsewhere
 HALVES = 16  # of so many elements of a sweep one is a multiple of a half
 TOP = 12  # the largest power of ten of a sweep: its cube is still a float32
 
 
 class Severity(NamedTuple):
-    """What `large` multiplies by, whether there are zeros, rows of one value, and huge ones, and whether such
-    are in weights, where they make what is worked out of others equal."""
+    """What `large` multiplies by, whether there are zeros, rows of one value, and huge ones, whether such
+    are in weights, where they make what is worked out of others equal, and how large the elements of huge rows
+    of one sign are."""
 
     factor: float
     zeros: bool = True
     ties: bool = True
+    largest: float = HUGE
 
 
 # A problem that is undefined on inputs of one severity is tried with the next.
@@ -85,6 +88,14 @@ class Kind(IntEnum):
 _MILD = (0.4, 0.12, 0.12, 0.12, 0.12, 0.12, 0, 0, 0, 0, 0)
 _EXTREME = (0.22, 0.06, 0.06, 0.08, 0.08, 0.08, 0.16, 0.14, 0.06, 0.02, 0.04)
 _ONE_SIDED = (0.18, 0, 0, 0.2, 0.4, 0, 0, 0, 0.1, 0.12, 0)
+# What part of a vector that is not finite is, and of what.
+_SPOILED = (
+    (0.06, (np.nan, np.inf, -np.inf)),
+    (0.06, (np.nan,)),
+    (0.06, (np.inf,)),
+    (0.06, (-np.inf,)),
+)
+_SPOILED += ((1, (np.nan,)), (1, (-np.inf,)), (1, (np.inf,)), (1, (np.nan, -np.inf)), (0, (0.0,)))
 _WITH_ZEROS = (Kind.ZERO, Kind.CONSTANT, Kind.ONE_HOT, Kind.MINUTE, Kind.HUGE, Kind.HALVES)
 # Where there are few vectors, chance is left out. The two begin differently: there may be only one.
 _IN_TURN = (Kind.SPIKE, Kind.FAR_AWAY, Kind.LARGE, Kind.AS_IT_IS, Kind.TINY, Kind.MINUTE)
@@ -111,12 +122,31 @@ def stressed(
     """`inputs` with their vectors changed; integers, booleans and plain values stay. `outputs` are
     the shapes of what the reference makes of them."""
     extreme = rows_of_outputs(inputs, outputs)
+    named = _named(inputs, extreme)
     return [
-        _stressed(value, generator, severity, extreme=number == extreme)
+        _stressed(value, generator, severity, named, extreme=number == extreme)
         if changeable(value)
         else value
         for number, value in enumerate(inputs)
     ]
+
+
+def _named(inputs: Sequence[Any], extreme: int) -> np.ndarray | None:
+    """Which element of each vector of an input another input names: by its number, as a label, or as the only one
+    that is not zero there."""
+    if extreme < 0 or not (width := np.shape(inputs[extreme])[-1:]):
+        return None
+    for value in inputs[:extreme] + inputs[extreme + 1 :]:
+        if not (isinstance(value, np.ndarray) and value.size):
+            continue
+        if value.dtype.kind in "iu" and value.size * width[0] == inputs[extreme].size:
+            if value.min() >= 0 and value.max() < width[0]:
+                return value.reshape(-1)
+        elif value.shape == inputs[extreme].shape:
+            there = value.reshape(-1, *width) != 0
+            if (np.count_nonzero(there, axis=1) == 1).all():
+                return there.argmax(axis=1)
+    return None
 
 
 def changeable(value: Any) -> bool:
@@ -146,7 +176,12 @@ def _rows(values: np.ndarray, *, whole: bool) -> np.ndarray:
 
 
 def _stressed(
-    values: np.ndarray, generator: np.random.Generator, severity: Severity, *, extreme: bool
+    values: np.ndarray,
+    generator: np.random.Generator,
+    severity: Severity,
+    named: np.ndarray | None,
+    *,
+    extreme: bool,
 ) -> np.ndarray:
     values = varied(values, generator)
     rows = _rows(values, whole=extreme)
@@ -157,7 +192,8 @@ def _stressed(
         kinds[0] = kinds[-1] = Kind.SPIKE
     if not (severity.zeros and (extreme or severity.ties)):
         kinds[np.isin(kinds, _WITH_ZEROS)] = Kind.AS_IT_IS
-    _apply(rows, kinds, generator, severity.factor, signed=bool(values.min() < 0))
+    signed = bool(values.min() < 0)
+    _apply(rows, kinds, generator, severity.factor, signed=signed, named=named)
     return rows.reshape(values.shape)
 
 
@@ -178,8 +214,10 @@ def _apply(
     severity: float,
     *,
     signed: bool,
+    named: np.ndarray | None = None,
 ) -> None:
-    """Changes vectors to their kinds, in place."""
+    """Changes vectors to their kinds, in place. Some spikes are at the element that is `named`, and of numbers of both
+    signs some stay as small as they were: all others lie far below, or above."""
     count, width = rows.shape
     places = _places(count, width, generator)
     picked = rows[np.arange(count), places]
@@ -212,7 +250,14 @@ def _apply(
             far[2::3] *= -1
         far = far.astype(rows.dtype)
         if kind is Kind.SPIKE:
-            rows[chosen, _places(len(chosen), width, generator, ends=True)] = far
+            places = _places(len(chosen), width, generator, ends=True)
+            if named is not None:
+                places[2::2] = named[chosen[2::2]]
+            if signed:
+                below = np.arange(len(chosen)) % 4 >= 2
+                rows[chosen[below]] -= far[below, None]
+                far[below] = picked[chosen[below]]
+            rows[chosen, places] = far
         elif count < FEW_VECTORS:
             for row, distance in zip(chosen, far, strict=True):
                 rows[row] = _far_away(rows[row], float(distance), generator)
@@ -324,11 +369,18 @@ def one_sided(
             kinds[:eighth] = Kind.LARGE
             if number == extreme and len(rows) < FEW_VECTORS:
                 kinds = np.resize(np.array(_THEN), len(rows))
+                if severity.largest > HUGE:
+                    kinds[kinds == Kind.MINUTE] = Kind.HUGE
             if not severity.zeros:
                 kinds[np.isin(kinds, _WITH_ZEROS)] = Kind.AS_IT_IS
             huge = kinds == Kind.HUGE  # throughout: a mask of -10,000 shows beside such a row alone
             rows[huge] += rows[huge].mean(axis=1, keepdims=True)
             _apply(rows, kinds, generator, severity.factor, signed=False)
+            if severity.largest > HUGE and (huge := kinds == Kind.HUGE).any():
+                most = severity.largest / np.abs(rows[huge]).max(axis=1, keepdims=True)
+                powers = generator.uniform(0, 1, most.shape)
+                powers[::2] = 1
+                rows[huge] *= (most**powers).astype(rows.dtype)
         if signed:
             rows *= signs.astype(rows.dtype)[:, None]
         changed.append(rows.reshape(values.shape))
@@ -451,16 +503,34 @@ def few_bits(
     ]
 
 
+def selects(inputs: Sequence[Any], outputs: Sequence[np.ndarray], *, least: float = 0) -> bool:
+    """True where outputs are elements of `inputs`, but for the sign, as a maximum: no number of the format is too
+    large for who finds them. Asked of some elements, or of all that are larger than `least`, where infinities and
+    NaN aside every one must be."""
+    sizes = [np.abs(value.ravel()) for value in inputs if changeable(value)]
+    found = [np.abs(one.ravel()) for one in outputs if one.dtype.kind == "f"]
+    if least:
+        given = np.concatenate([one[one > least] for one in sizes])
+        above = (one[(one > least) & np.isfinite(one)] for one in found)
+        return all(np.isin(one, given).all() for one in above)
+    samples = (one[np.isfinite(one)] for one in found)
+    asked = [number for one in samples for number in one[:: one.size // FEW_VECTORS + 1]]
+    return bool(asked) and all(any((one == number).any() for one in sizes) for number in asked)
+
+
 def not_finite(
     inputs: Sequence[Any], outputs: Shapes, generator: np.random.Generator, severity: Severity
 ) -> list[Any]:
-    """`inputs` with NaN and infinities here and there."""
+    """`inputs` with NaN and infinities here and there, in each vector of one of `_SPOILED`: of all kinds, of one, or
+    of one alone."""
 
     def spoiled(value: np.ndarray) -> np.ndarray:
-        found = np.array(value)
-        kinds = generator.choice(4, value.shape, p=(0.94, 0.02, 0.02, 0.02))
-        for kind, special in enumerate((np.nan, np.inf, -np.inf), 1):
-            found[kinds == kind] = special
+        found = _rows(value, whole=True)
+        kinds = generator.permutation(np.arange(len(found)) % len(_SPOILED))
+        for (share, specials), row in zip((_SPOILED[kind] for kind in kinds), found, strict=True):
+            places = generator.random(row.shape) < share
+            row[places] = generator.choice(specials, row.shape)[places]
+        found = found.reshape(value.shape)
         if value.min() < 0:  # what stands for NaN shows beside others that are less
             found[::4] = -np.abs(found[::4])
         return found
