@@ -63,7 +63,7 @@ MAX_LOST_FRACTION = 0.01
 # Elements of like values, or that are as large beside what rounding may make of them, are off by its size at
 # most in the mean of so many. Who rounds at the end alone, as elements show whose rounding on the way would be
 # seen, is off by less in the mean of more.
-ALIKE, MORE, MEAN_AT_END, MEAN_IN_SINGLE = 16, 128, 0.3, 6.0
+ALIKE, MORE, MEAN_AT_END, MEAN_IN_SINGLE = 16, 128, 0.3, 3.5
 SEEN, FEW_SEEN, AT_END = (2.0, 16.0), 64, 0.1
 MOST_MEANT, MOST_ASKED = 1 << 18, 1 << 21  # elements of narrow formats, of which many are equal
 MOST_SINGLE = 1 << 16  # of float32
@@ -212,11 +212,13 @@ class Gate(NamedTuple):
                 if not all(check.passed for check in found):
                     found = [*self._beside_double(trial, index, output, limits, where)]
                 yield from found
-            ordinary = trial.name in (HIDDEN, SWEEP)
-            # Who may be off by more may be so to one side. In float32 what shares a sum shares its error.
-            asked = ordinary or not self.precision.narrow
+            # Who may be off by more may be so to one side. In float32 what shares a sum shares its error, and rows
+            # that were chosen for being far, which are not whole, are off as they are.
+            exact, unit, asked = trial.exact[index], limits.rounding, trial.name in (HIDDEN, SWEEP)
+            if not self.precision.narrow:
+                usual = exact.cancelled.ndim or trial.rows is None or trial.whole
+                asked = bool(usual) and not integers
             if asked and self._exactly(index):
-                exact, unit = trial.exact[index], limits.rounding
                 times = _systematic(output, exact, self.precision) / unit
                 if times > 1 and (double := self._double(trial, index)) is not None:
                     limit = ROW_FACTOR * self.rel_tol * self._sizes(exact, index)
@@ -542,7 +544,7 @@ def _of_each_row(exact: Exact) -> np.ndarray:
     """Where the element of each row stands of which most is known, one of a column where there are several: no two
     of them share a sum along either."""
     width = exact.values.shape[-1] if exact.values.ndim > 1 else 1
-    rows = np.arange(exact.values.size // width)[:: exact.values.size // MOST_ASKED | 1]
+    rows = np.arange(exact.values.size // width)[:: exact.values.size // MOST_MEANT | 1]
     with np.errstate(all="ignore"):
         known = (np.reshape(one, (-1, width))[rows] for one in (exact.allowed, exact.values))
         relative = np.nan_to_num(np.divide(*map(np.abs, known)), nan=np.inf)

@@ -23,14 +23,10 @@ from accelopt.kernels.nki.referee.precision import in_few_bits
 Shapes = Sequence[tuple[int, ...]]
 
 TINY = 1e-3
-TINIEST = (
-    1e-6  # where there are many vectors, from a tenth to this: whatever is added shows somewhere
-)
+TINIEST = 1e-6  # where there are many vectors, from a tenth to this: what is added shows somewhere
 # Small numbers are numbers: fp32 reaches down to 1e-38.
 MINUTE = 1e-32
-SMALLER = (
-    1e-10  # times the tiniest, whose squares are numbers too: where a least length is shows there
-)
+SMALLER = 1e-10  # times the tiniest, whose squares are numbers too: a least length shows there
 HUGE = 1e5
 LARGEST = 1e37  # where nothing is reckoned with what is put elsewhere
 HALVES = 16  # of so many elements of a sweep one is a multiple of a half
@@ -64,7 +60,7 @@ PART = 128
 ANOTHER = 4.0  # times what sums in a line show an honest mean may be off by
 SAMPLE = 1 << 14
 FEW_BITS = 8  # that bfloat16 holds
-SMALL = 1 / 8  # beside the halves
+SMALL = 1 / 8  # beside the halves, and where a spike is as small as others are
 LARGEST_SCALE = 1 << 16
 EXTREMES = 16  # of so many neighbours one is the largest and one the smallest
 
@@ -88,14 +84,9 @@ class Kind(IntEnum):
 _MILD = (0.4, 0.12, 0.12, 0.12, 0.12, 0.12, 0, 0, 0, 0, 0)
 _EXTREME = (0.22, 0.06, 0.06, 0.08, 0.08, 0.08, 0.16, 0.14, 0.06, 0.02, 0.04)
 _ONE_SIDED = (0.18, 0, 0, 0.2, 0.4, 0, 0, 0, 0.1, 0.12, 0)
-# What part of a vector that is not finite is, and of what.
-_SPOILED = (
-    (0.06, (np.nan, np.inf, -np.inf)),
-    (0.06, (np.nan,)),
-    (0.06, (np.inf,)),
-    (0.06, (-np.inf,)),
-)
-_SPOILED += ((1, (np.nan,)), (1, (-np.inf,)), (1, (np.inf,)), (1, (np.nan, -np.inf)), (0, (0.0,)))
+# By what vectors are spoiled that are not finite: here and there, or throughout.
+_SPECIALS = (np.nan,), (np.inf,), (-np.inf,), (np.nan, -np.inf), (np.nan, np.inf, -np.inf)
+_SPOILED = tuple((share, some) for share in (0.06, 1) for some in _SPECIALS)
 _WITH_ZEROS = (Kind.ZERO, Kind.CONSTANT, Kind.ONE_HOT, Kind.MINUTE, Kind.HUGE, Kind.HALVES)
 # Where there are few vectors, chance is left out. The two begin differently: there may be only one.
 _IN_TURN = (Kind.SPIKE, Kind.FAR_AWAY, Kind.LARGE, Kind.AS_IT_IS, Kind.TINY, Kind.MINUTE)
@@ -136,9 +127,8 @@ def _named(inputs: Sequence[Any], extreme: int) -> np.ndarray | None:
     that is not zero there."""
     if extreme < 0 or not (width := np.shape(inputs[extreme])[-1:]):
         return None
-    for value in inputs[:extreme] + inputs[extreme + 1 :]:
-        if not (isinstance(value, np.ndarray) and value.size):
-            continue
+    arrays = ((n, v) for n, v in enumerate(inputs) if isinstance(v, np.ndarray) and v.size)
+    for value in (array for number, array in arrays if number != extreme):
         if value.dtype.kind in "iu" and value.size * width[0] == inputs[extreme].size:
             if value.min() >= 0 and value.max() < width[0]:
                 return value.reshape(-1)
@@ -176,12 +166,7 @@ def _rows(values: np.ndarray, *, whole: bool) -> np.ndarray:
 
 
 def _stressed(
-    values: np.ndarray,
-    generator: np.random.Generator,
-    severity: Severity,
-    named: np.ndarray | None,
-    *,
-    extreme: bool,
+    values: np.ndarray, generator: Any, severity: Severity, named: Any, *, extreme: bool
 ) -> np.ndarray:
     values = varied(values, generator)
     rows = _rows(values, whole=extreme)
@@ -192,8 +177,7 @@ def _stressed(
         kinds[0] = kinds[-1] = Kind.SPIKE
     if not (severity.zeros and (extreme or severity.ties)):
         kinds[np.isin(kinds, _WITH_ZEROS)] = Kind.AS_IT_IS
-    signed = bool(values.min() < 0)
-    _apply(rows, kinds, generator, severity.factor, signed=signed, named=named)
+    _apply(rows, kinds, generator, severity.factor, signed=bool(values.min() < 0), named=named)
     return rows.reshape(values.shape)
 
 
@@ -256,7 +240,7 @@ def _apply(
             if signed:
                 below = np.arange(len(chosen)) % 4 >= 2
                 rows[chosen[below]] -= far[below, None]
-                far[below] = picked[chosen[below]]
+                far[below] = picked[chosen[below]] * rows.dtype.type(SMALL)
             rows[chosen, places] = far
         elif count < FEW_VECTORS:
             for row, distance in zip(chosen, far, strict=True):
@@ -406,9 +390,8 @@ def swept(
         flat = values.reshape(-1)
         start, stop = (len(flat) * (turn + step) // len(found) for step in (0, 1))
         through = _range(stop - start, generator, severity.factor)
-        through[::HALVES] = (
-            np.rint(2 * through[::HALVES]) / 2
-        )  # where conditions have their numbers
+        # Where conditions have their numbers.
+        through[::HALVES] = np.rint(2 * through[::HALVES]) / 2
         flat[start:stop] = through if signed else np.abs(through)
         changed[number] = values
     return changed
@@ -476,18 +459,15 @@ def few_bits(
 
     def halves(value: np.ndarray, *, first: bool) -> np.ndarray:
         found = generator.integers(-most, most + 1, value.shape) / 2
-        found[::2] = np.clip(
-            found[::2], -4, 4
-        )  # by whose largest element a scale of few bits divides
+        # By whose largest element a scale of few bits divides.
+        found[::2] = np.clip(found[::2], -4, 4)
         if not first:
             powers = generator.integers(-1, 2 if most > 4 else 1, value.shape)
             found = np.copysign(2.0**powers, found)
         found = np.abs(found) if value.min() >= 0 else found
         found[(found == 0) & (value.min() > 0)] = 1.5
         size = np.sqrt(np.mean(np.square(value, dtype=np.float64)))
-        if (
-            0 < size < SMALL
-        ):  # as a scale is, by which sums stay within the format that they are rounded to
+        if 0 < size < SMALL:  # as a scale, by which sums stay within the format they are rounded to
             small = np.ldexp(found, round(np.log2(size)))
             found = np.where(generator.random(value.shape) < 0.5, small, found)
         return np.asarray(found, value.dtype)
@@ -510,7 +490,7 @@ def selects(inputs: Sequence[Any], outputs: Sequence[np.ndarray], *, least: floa
     sizes = [np.abs(value.ravel()) for value in inputs if changeable(value)]
     found = [np.abs(one.ravel()) for one in outputs if one.dtype.kind == "f"]
     if least:
-        given = np.concatenate([one[one > least] for one in sizes])
+        given = np.concatenate([[np.inf], *(one[one > least] for one in sizes)])
         above = (one[(one > least) & np.isfinite(one)] for one in found)
         return all(np.isin(one, given).all() for one in above)
     samples = (one[np.isfinite(one)] for one in found)
@@ -521,15 +501,14 @@ def selects(inputs: Sequence[Any], outputs: Sequence[np.ndarray], *, least: floa
 def not_finite(
     inputs: Sequence[Any], outputs: Shapes, generator: np.random.Generator, severity: Severity
 ) -> list[Any]:
-    """`inputs` with NaN and infinities here and there, in each vector of one of `_SPOILED`: of all kinds, of one, or
-    of one alone."""
+    """`inputs` with NaN and infinities, in each vector of other kinds; some vectors stay as they are."""
 
     def spoiled(value: np.ndarray) -> np.ndarray:
         found = _rows(value, whole=True)
-        kinds = generator.permutation(np.arange(len(found)) % len(_SPOILED))
-        for (share, specials), row in zip((_SPOILED[kind] for kind in kinds), found, strict=True):
-            places = generator.random(row.shape) < share
-            row[places] = generator.choice(specials, row.shape)[places]
+        kinds = (generator.permutation(len(found)) + 4) % (len(_SPOILED) + 1)
+        for kind, (share, specials) in enumerate(_SPOILED):
+            places = (kinds == kind)[:, None] & (generator.random(found.shape) < share)
+            found[places] = generator.choice(specials, np.count_nonzero(places))
         found = found.reshape(value.shape)
         if value.min() < 0:  # what stands for NaN shows beside others that are less
             found[::4] = -np.abs(found[::4])

@@ -392,10 +392,8 @@ def _tolerate(
         magnitude = np.abs(found.values)
         allowed = _allowed(magnitude, noise, precision.unit, sampled=sampled)
         allowed += np.float32(least)
-        put = (
-            noise <= np.float32(ALONE * precision.unit) * magnitude
-        )  # where it was, nothing was reckoned
-        allowed[(magnitude > LARGEST_JUDGED) & ~put] = np.inf
+        reckoned = noise > np.float32(ALONE * precision.unit) * magnitude
+        allowed[(magnitude > LARGEST_JUDGED) & reckoned] = np.inf
         found.allowed[...] = SLACK * noise + least if whole else allowed
         found.resolved[...] = (magnitude > least) & (noise < np.float32(sharp) * magnitude)
         if whole:  # which are compared one by one
