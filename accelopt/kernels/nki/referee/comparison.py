@@ -552,7 +552,7 @@ def _of_each_row(exact: Exact) -> np.ndarray:
     order = np.argsort(relative[np.arange(len(rows)), columns], kind="stable")
     if width > 1:
         order = order[np.unique(columns[order], return_index=True)[1]]
-    return rows[order] * width + columns[order]
+    return np.asarray(rows[order] * width + columns[order])
 
 
 def _elements(

@@ -131,11 +131,11 @@ def _named(inputs: Sequence[Any], extreme: int) -> np.ndarray | None:
     for value in (array for number, array in arrays if number != extreme):
         if value.dtype.kind in "iu" and value.size * width[0] == inputs[extreme].size:
             if value.min() >= 0 and value.max() < width[0]:
-                return value.reshape(-1)
+                return np.asarray(value.reshape(-1))
         elif value.shape == inputs[extreme].shape:
             there = value.reshape(-1, *width) != 0
             if (np.count_nonzero(there, axis=1) == 1).all():
-                return there.argmax(axis=1)
+                return np.asarray(there.argmax(axis=1))
     return None
 
 
