@@ -50,6 +50,7 @@ FREE_BYTES = 8 << 30  # of the disk, left to others
 UPDATE_FRACTION = 0.1
 # Stress inputs on which the reference itself is mostly undefined say nothing.
 MIN_JUDGED = 0.5
+GROWN = 2.0**64  # what products of so many twos come to
 # Elements that a reference makes, results on the way among them, above which some rows stand for all where
 # exact outputs are worked out: of ordinary hidden inputs, and of the others.
 MADE_OF_HIDDEN, MADE = 1 << 22, 1 << 21
@@ -144,7 +145,6 @@ OF_LONG_SUMS = (END, EVERY, NEGATIVE, POSITIVE)  # and of the largest of very ma
 MOST_OTHERS, FARTHER, FAR_APART = 32, 4.0, 0.1
 FEW_COLUMNS = 8  # on which it is tried whether columns are separate
 MOST_IN_FULL = 1 << 24  # elements of public outputs, of which else projections are kept
-GROWN = 2.0**64  # what products of so many twos come to
 MORE_DRAWS = 8  # of masks, of which each hidden one is made
 
 # What reading a trial may run into whose files were cut off, removed or written by somebody else.
