@@ -7,9 +7,9 @@ import neuronxcc.nki.language as nl
 
 
 @nki.jit
-def kernel(x):
+def kernel(x, label):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-
+    loss = nl.ndarray((x.shape[0], 1), dtype=x.dtype, buffer=nl.shared_hbm)
     for i in nl.affine_range(x.shape[0] // 128):
         s = slice(i * 128, (i + 1) * 128)
         t = nl.load(x[s, :])
@@ -18,4 +18,6 @@ def kernel(x):
         e = nl.sum(nl.exp(d), axis=1, keepdims=True)
         y = nl.subtract(d, nl.log(e))
         nl.store(out[s, :], y)
-    return out
+        own = nl.sum(nl.multiply(t, nl.load(label[s, :])), axis=1, keepdims=True)
+        nl.store(loss[s, :], nl.add(nl.log(e), nl.subtract(m, own)))
+    return out, loss

@@ -30,6 +30,7 @@ from accelopt.kernels.nki.referee.precision import NARROW, SINGLE, Precision, in
 from accelopt.kernels.nki.referee.tolerance import (
     ARGUMENT_SLACK,
     BETWEEN,
+    MOST_HIDDEN,
     SLACK,
     UNDERFLOW,
     UNIT_OF_EXACT,
@@ -62,7 +63,7 @@ MAX_LOST_FRACTION = 0.01
 # Elements of like values, or that are as large beside what rounding may make of them, are off by its size at
 # most in the mean of so many. Who rounds at the end alone, as elements show whose rounding on the way would be
 # seen, is off by less in the mean of more.
-ALIKE, MORE, MEAN_AT_END, MEAN_IN_SINGLE = 16, 128, 0.3, 6.0
+ALIKE, MORE, MEAN_AT_END, MEAN_IN_SINGLE = 16, 128, 0.3, 3.5
 SEEN, FEW_SEEN, AT_END = (2.0, 16.0), 64, 0.1
 MOST_MEANT, MOST_ASKED = 1 << 18, 1 << 21  # elements of narrow formats, of which many are equal
 MOST_SINGLE = 1 << 16  # of float32
@@ -211,11 +212,13 @@ class Gate(NamedTuple):
                 if not all(check.passed for check in found):
                     found = [*self._beside_double(trial, index, output, limits, where)]
                 yield from found
-            ordinary = trial.name in (HIDDEN, SWEEP)
-            # Who may be off by more may be so to one side. In float32 what shares a sum shares its error.
-            asked = ordinary if self.precision.narrow else trial.exact[index].cancelled.ndim > 0
+            # Who may be off by more may be so to one side. In float32 what shares a sum shares its error, and rows
+            # that were chosen for being far, which are not whole, are off as they are.
+            exact, unit, asked = trial.exact[index], limits.rounding, trial.name in (HIDDEN, SWEEP)
+            if not self.precision.narrow:
+                usual = exact.cancelled.ndim or trial.rows is None or trial.whole
+                asked = bool(usual) and not integers
             if asked and self._exactly(index):
-                exact, unit = trial.exact[index], limits.rounding
                 times = _systematic(output, exact, self.precision) / unit
                 if times > 1 and (double := self._double(trial, index)) is not None:
                     limit = ROW_FACTOR * self.rel_tol * self._sizes(exact, index)
@@ -496,10 +499,13 @@ def _rows(errors: np.ndarray, sizes: np.ndarray, limit: float, where: str) -> Ch
 def _systematic(output: np.ndarray, exact: Exact, precision: Precision) -> float:
     """The largest mean error of alike elements over what it may be; 0 where too few are judged."""
     step = exact.values.size // (MOST_ASKED if precision.narrow else MOST_SINGLE) | 1  # all columns
-    values, allowed, found, cancelled = (
-        np.ravel(one)[::step].astype(np.float64)
-        for one in (exact.values, exact.allowed, output, exact.cancelled)
+    which: Any = slice(None, None, step)
+    if not precision.narrow and not exact.cancelled.ndim:
+        which = _of_each_row(exact)
+    values, allowed, found = (
+        np.ravel(one)[which].astype(np.float64) for one in (exact.values, exact.allowed, output)
     )
+    cancelled = np.ravel(exact.cancelled)[::step].astype(np.float64)
     size = allowed / SLACK
     with np.errstate(invalid="ignore"):  # of equal infinities
         off = np.abs(found - values) > allowed
@@ -511,24 +517,42 @@ def _systematic(output: np.ndarray, exact: Exact, precision: Precision) -> float
             wider = np.ravel(exact.allowed_to(output, 1.0))[::step] > allowed
             size = np.where(wider, cancels, size)
     judged = np.flatnonzero(np.isfinite(size) & np.isfinite(found) & (np.abs(values) > UNDERFLOW))
-    _, first = np.unique(values[judged], return_index=True)  # equal ones are rounded alike
-    judged = judged[first][:: 1 + first.size // MOST_MEANT]
+    if isinstance(which, slice):  # of which equal ones are rounded alike
+        judged = judged[np.unique(values[judged], return_index=True)[1]]
+    judged = judged[:: 1 + judged.size // MOST_MEANT]
     values, size = values[judged], size[judged]
     error, beside = (found[judged] - values) / size, values / size
     if not precision.narrow:
         return max(largest_mean(error / MEAN_IN_SINGLE, key, ALIKE) for key in (values, beside))
     unit = precision.unit
     seen = (np.abs(beside) > SEEN[0]) & (np.abs(beside) < SEEN[1])
+    usual, worst = MEAN - unit * np.abs(beside), 0.0
+    limits = [(usual, ALIKE)]
+    # One rounding is to the nearest: half the distance of neighbouring numbers.
+    nearest = (1 + AT_END) * half_spacing(values, unit) / size
     at_end = np.count_nonzero(seen) >= FEW_SEEN and l2(error[seen]) < AT_END * seen.sum() ** 0.5
-    rounded, worst = unit * np.abs(beside), 0.0
-    limits = [(MEAN - rounded, ALIKE)]
-    if at_end:  # one rounding is to the nearest: half the distance of neighbouring numbers
-        least = np.maximum((1 + AT_END) * half_spacing(values, unit) / size, MEAN_AT_END)
-        limits = [(np.where(np.abs(beside) > SEEN[1], least, MEAN - rounded), ALIKE), (least, MORE)]
+    if at_end and (np.abs(error) > nearest)[seen].mean() <= MOST_HIDDEN:
+        least = np.maximum(nearest, MEAN_AT_END)
+        limits = [(np.where(np.abs(beside) > SEEN[1], least, usual), ALIKE), (least, MORE)]
     for key in (values, beside):
         for most, number in limits:
             worst = max(worst, largest_mean(error / most, key, number))
     return worst
+
+
+def _of_each_row(exact: Exact) -> np.ndarray:
+    """Where the element of each row stands of which most is known, one of a column where there are several: no two
+    of them share a sum along either."""
+    width = exact.values.shape[-1] if exact.values.ndim > 1 else 1
+    rows = np.arange(exact.values.size // width)[:: exact.values.size // MOST_MEANT | 1]
+    with np.errstate(all="ignore"):
+        known = (np.reshape(one, (-1, width))[rows] for one in (exact.allowed, exact.values))
+        relative = np.nan_to_num(np.divide(*map(np.abs, known)), nan=np.inf)
+    columns = relative.argmin(axis=1)
+    order = np.argsort(relative[np.arange(len(rows)), columns], kind="stable")
+    if width > 1:
+        order = order[np.unique(columns[order], return_index=True)[1]]
+    return np.asarray(rows[order] * width + columns[order])
 
 
 def _elements(

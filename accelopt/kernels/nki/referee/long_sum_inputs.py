@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from accelopt.kernels.nki.referee.stress import Severity, Shapes, changeable, varied
+from accelopt.kernels.nki.referee.stress import HUGE, Severity, Shapes, changeable, varied
 
 # Sums over at least this many elements for each output could lose one unseen.
 LONG_SUM = 1 << 14
@@ -59,10 +59,14 @@ def all_negative(
     inputs: Sequence[Any], outputs: Shapes, generator: np.random.Generator, severity: Severity
 ) -> list[Any]:
     """`inputs` as drawn, of which those that have both signs are below zero throughout: what begins with zero
-    is the largest of them, and their negatives' least."""
+    is the largest of them, and their negatives' least. Where nothing is reckoned with them they are as large as
+    may be."""
 
     def below(value: np.ndarray) -> np.ndarray:
         drawn = varied(value, generator)
+        if severity.largest > HUGE:
+            parts = 1 + np.abs(drawn) / np.abs(drawn).max()
+            drawn = np.copysign(parts * parts.dtype.type(severity.largest), drawn)
         return -np.abs(drawn) if drawn.min() < 0 else drawn
 
     return [below(value) if changeable(value) else value for value in inputs]

@@ -553,10 +553,7 @@ class Interval(NDArrayOperatorsMixin):
         columns = _in_columns(values(second)) if function is np.matmul else None
         total = _squared_errors(product, first, second, steps / 2, columns)
         # In place: new memory for each step would cost more than the step.
-        total, further = (
-            _known(np.asarray(total)),
-            np.asarray(np.square(value, dtype=np.float64)),
-        )
+        total, further = (_known(np.asarray(total)), np.asarray(np.square(value, dtype=np.float64)))
         further *= steps / 3
         total += further
         shared = self._product_with_shared(function, [*map(_finite, args)], kwargs, value, columns)

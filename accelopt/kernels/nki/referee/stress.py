@@ -23,26 +23,25 @@ from accelopt.kernels.nki.referee.precision import in_few_bits
 Shapes = Sequence[tuple[int, ...]]
 
 TINY = 1e-3
-TINIEST = (
-    1e-6  # where there are many vectors, from a tenth to this: whatever is added shows somewhere
-)
+TINIEST = 1e-6  # where there are many vectors, from a tenth to this: what is added shows somewhere
 # Small numbers are numbers: fp32 reaches down to 1e-38.
 MINUTE = 1e-32
-SMALLER = (
-    1e-10  # times the tiniest, whose squares are numbers too: where a least length is shows there
-)
+SMALLER = 1e-10  # times the tiniest, whose squares are numbers too: a least length shows there
 HUGE = 1e5
+LARGEST = 1e37  # where nothing is reckoned with what is put elsewhere
 HALVES = 16  # of so many elements of a sweep one is a multiple of a half
 TOP = 12  # the largest power of ten of a sweep: its cube is still a float32
 
 
 class Severity(NamedTuple):
-    """What `large` multiplies by, whether there are zeros, rows of one value, and huge ones, and whether such
-    are in weights, where they make what is worked out of others equal."""
+    """What `large` multiplies by, whether there are zeros, rows of one value, and huge ones, whether such
+    are in weights, where they make what is worked out of others equal, and how large the elements of huge rows
+    of one sign are."""
 
     factor: float
     zeros: bool = True
     ties: bool = True
+    largest: float = HUGE
 
 
 # A problem that is undefined on inputs of one severity is tried with the next.
@@ -61,7 +60,7 @@ PART = 128
 ANOTHER = 4.0  # times what sums in a line show an honest mean may be off by
 SAMPLE = 1 << 14
 FEW_BITS = 8  # that bfloat16 holds
-SMALL = 1 / 8  # beside the halves
+SMALL = 1 / 8  # beside the halves, and where a spike is as small as others are
 LARGEST_SCALE = 1 << 16
 EXTREMES = 16  # of so many neighbours one is the largest and one the smallest
 
@@ -85,6 +84,9 @@ class Kind(IntEnum):
 _MILD = (0.4, 0.12, 0.12, 0.12, 0.12, 0.12, 0, 0, 0, 0, 0)
 _EXTREME = (0.22, 0.06, 0.06, 0.08, 0.08, 0.08, 0.16, 0.14, 0.06, 0.02, 0.04)
 _ONE_SIDED = (0.18, 0, 0, 0.2, 0.4, 0, 0, 0, 0.1, 0.12, 0)
+# By what vectors are spoiled that are not finite: here and there, or throughout.
+_SPECIALS = (np.nan,), (np.inf,), (-np.inf,), (np.nan, -np.inf), (np.nan, np.inf, -np.inf)
+_SPOILED = tuple((share, some) for share in (0.06, 1) for some in _SPECIALS)
 _WITH_ZEROS = (Kind.ZERO, Kind.CONSTANT, Kind.ONE_HOT, Kind.MINUTE, Kind.HUGE, Kind.HALVES)
 # Where there are few vectors, chance is left out. The two begin differently: there may be only one.
 _IN_TURN = (Kind.SPIKE, Kind.FAR_AWAY, Kind.LARGE, Kind.AS_IT_IS, Kind.TINY, Kind.MINUTE)
@@ -111,12 +113,30 @@ def stressed(
     """`inputs` with their vectors changed; integers, booleans and plain values stay. `outputs` are
     the shapes of what the reference makes of them."""
     extreme = rows_of_outputs(inputs, outputs)
+    named = _named(inputs, extreme)
     return [
-        _stressed(value, generator, severity, extreme=number == extreme)
+        _stressed(value, generator, severity, named, extreme=number == extreme)
         if changeable(value)
         else value
         for number, value in enumerate(inputs)
     ]
+
+
+def _named(inputs: Sequence[Any], extreme: int) -> np.ndarray | None:
+    """Which element of each vector of an input another input names: by its number, as a label, or as the only one
+    that is not zero there."""
+    if extreme < 0 or not (width := np.shape(inputs[extreme])[-1:]):
+        return None
+    arrays = ((n, v) for n, v in enumerate(inputs) if isinstance(v, np.ndarray) and v.size)
+    for value in (array for number, array in arrays if number != extreme):
+        if value.dtype.kind in "iu" and value.size * width[0] == inputs[extreme].size:
+            if value.min() >= 0 and value.max() < width[0]:
+                return np.asarray(value.reshape(-1))
+        elif value.shape == inputs[extreme].shape:
+            there = value.reshape(-1, *width) != 0
+            if (np.count_nonzero(there, axis=1) == 1).all():
+                return np.asarray(there.argmax(axis=1))
+    return None
 
 
 def changeable(value: Any) -> bool:
@@ -146,7 +166,7 @@ def _rows(values: np.ndarray, *, whole: bool) -> np.ndarray:
 
 
 def _stressed(
-    values: np.ndarray, generator: np.random.Generator, severity: Severity, *, extreme: bool
+    values: np.ndarray, generator: Any, severity: Severity, named: Any, *, extreme: bool
 ) -> np.ndarray:
     values = varied(values, generator)
     rows = _rows(values, whole=extreme)
@@ -157,7 +177,7 @@ def _stressed(
         kinds[0] = kinds[-1] = Kind.SPIKE
     if not (severity.zeros and (extreme or severity.ties)):
         kinds[np.isin(kinds, _WITH_ZEROS)] = Kind.AS_IT_IS
-    _apply(rows, kinds, generator, severity.factor, signed=bool(values.min() < 0))
+    _apply(rows, kinds, generator, severity.factor, signed=bool(values.min() < 0), named=named)
     return rows.reshape(values.shape)
 
 
@@ -178,8 +198,10 @@ def _apply(
     severity: float,
     *,
     signed: bool,
+    named: np.ndarray | None = None,
 ) -> None:
-    """Changes vectors to their kinds, in place."""
+    """Changes vectors to their kinds, in place. Some spikes are at the element that is `named`, and of numbers of both
+    signs some stay as small as they were: all others lie far below, or above."""
     count, width = rows.shape
     places = _places(count, width, generator)
     picked = rows[np.arange(count), places]
@@ -212,7 +234,14 @@ def _apply(
             far[2::3] *= -1
         far = far.astype(rows.dtype)
         if kind is Kind.SPIKE:
-            rows[chosen, _places(len(chosen), width, generator, ends=True)] = far
+            places = _places(len(chosen), width, generator, ends=True)
+            if named is not None:
+                places[2::2] = named[chosen[2::2]]
+            if signed:
+                below = np.arange(len(chosen)) % 4 >= 2
+                rows[chosen[below]] -= far[below, None]
+                far[below] = picked[chosen[below]] * rows.dtype.type(SMALL)
+            rows[chosen, places] = far
         elif count < FEW_VECTORS:
             for row, distance in zip(chosen, far, strict=True):
                 rows[row] = _far_away(rows[row], float(distance), generator)
@@ -324,11 +353,18 @@ def one_sided(
             kinds[:eighth] = Kind.LARGE
             if number == extreme and len(rows) < FEW_VECTORS:
                 kinds = np.resize(np.array(_THEN), len(rows))
+                if severity.largest > HUGE:
+                    kinds[kinds == Kind.MINUTE] = Kind.HUGE
             if not severity.zeros:
                 kinds[np.isin(kinds, _WITH_ZEROS)] = Kind.AS_IT_IS
             huge = kinds == Kind.HUGE  # throughout: a mask of -10,000 shows beside such a row alone
             rows[huge] += rows[huge].mean(axis=1, keepdims=True)
             _apply(rows, kinds, generator, severity.factor, signed=False)
+            if severity.largest > HUGE and (huge := kinds == Kind.HUGE).any():
+                most = severity.largest / np.abs(rows[huge]).max(axis=1, keepdims=True)
+                powers = generator.uniform(0, 1, most.shape)
+                powers[::2] = 1
+                rows[huge] *= (most**powers).astype(rows.dtype)
         if signed:
             rows *= signs.astype(rows.dtype)[:, None]
         changed.append(rows.reshape(values.shape))
@@ -354,9 +390,8 @@ def swept(
         flat = values.reshape(-1)
         start, stop = (len(flat) * (turn + step) // len(found) for step in (0, 1))
         through = _range(stop - start, generator, severity.factor)
-        through[::HALVES] = (
-            np.rint(2 * through[::HALVES]) / 2
-        )  # where conditions have their numbers
+        # Where conditions have their numbers.
+        through[::HALVES] = np.rint(2 * through[::HALVES]) / 2
         flat[start:stop] = through if signed else np.abs(through)
         changed[number] = values
     return changed
@@ -424,18 +459,15 @@ def few_bits(
 
     def halves(value: np.ndarray, *, first: bool) -> np.ndarray:
         found = generator.integers(-most, most + 1, value.shape) / 2
-        found[::2] = np.clip(
-            found[::2], -4, 4
-        )  # by whose largest element a scale of few bits divides
+        # By whose largest element a scale of few bits divides.
+        found[::2] = np.clip(found[::2], -4, 4)
         if not first:
             powers = generator.integers(-1, 2 if most > 4 else 1, value.shape)
             found = np.copysign(2.0**powers, found)
         found = np.abs(found) if value.min() >= 0 else found
         found[(found == 0) & (value.min() > 0)] = 1.5
         size = np.sqrt(np.mean(np.square(value, dtype=np.float64)))
-        if (
-            0 < size < SMALL
-        ):  # as a scale is, by which sums stay within the format that they are rounded to
+        if 0 < size < SMALL:  # as a scale, by which sums stay within the format they are rounded to
             small = np.ldexp(found, round(np.log2(size)))
             found = np.where(generator.random(value.shape) < 0.5, small, found)
         return np.asarray(found, value.dtype)
@@ -451,16 +483,33 @@ def few_bits(
     ]
 
 
+def selects(inputs: Sequence[Any], outputs: Sequence[np.ndarray], *, least: float = 0) -> bool:
+    """True where outputs are elements of `inputs`, but for the sign, as a maximum: no number of the format is too
+    large for who finds them. Asked of some elements, or of all that are larger than `least`, where infinities and
+    NaN aside every one must be."""
+    sizes = [np.abs(value.ravel()) for value in inputs if changeable(value)]
+    found = [np.abs(one.ravel()) for one in outputs if one.dtype.kind == "f"]
+    if least:
+        given = np.concatenate([[np.inf], *(one[one > least] for one in sizes)])
+        above = (one[(one > least) & np.isfinite(one)] for one in found)
+        return all(np.isin(one, given).all() for one in above)
+    samples = (one[np.isfinite(one)] for one in found)
+    asked = [number for one in samples for number in one[:: one.size // FEW_VECTORS + 1]]
+    return bool(asked) and all(any((one == number).any() for one in sizes) for number in asked)
+
+
 def not_finite(
     inputs: Sequence[Any], outputs: Shapes, generator: np.random.Generator, severity: Severity
 ) -> list[Any]:
-    """`inputs` with NaN and infinities here and there."""
+    """`inputs` with NaN and infinities, in each vector of other kinds; some vectors stay as they are."""
 
     def spoiled(value: np.ndarray) -> np.ndarray:
-        found = np.array(value)
-        kinds = generator.choice(4, value.shape, p=(0.94, 0.02, 0.02, 0.02))
-        for kind, special in enumerate((np.nan, np.inf, -np.inf), 1):
-            found[kinds == kind] = special
+        found = _rows(value, whole=True)
+        kinds = (generator.permutation(len(found)) + 4) % (len(_SPOILED) + 1)
+        for kind, (share, specials) in enumerate(_SPOILED):
+            places = (kinds == kind)[:, None] & (generator.random(found.shape) < share)
+            found[places] = generator.choice(specials, np.count_nonzero(places))
+        found = found.reshape(value.shape)
         if value.min() < 0:  # what stands for NaN shows beside others that are less
             found[::4] = -np.abs(found[::4])
         return found

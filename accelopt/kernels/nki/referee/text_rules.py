@@ -52,11 +52,7 @@ def remedy(precision: Precision, formats: Iterable[str]) -> str:
 
 
 def _refusal(
-    text: str,
-    precision: Precision | None,
-    *,
-    published: bool,
-    used: Collection[str] | None = None,
+    text: str, precision: Precision | None, *, published: bool, used: Collection[str] | None = None
 ) -> str:
     """Why the text is refused; empty when it is not. Raises SyntaxError and its like where it is not
     Python, whatever else it is."""

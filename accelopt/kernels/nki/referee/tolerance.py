@@ -54,6 +54,7 @@ RESOLVED = 1e-4
 MOST_RELATIVE = np.float32(1e20)
 # On the way to a larger result another order of the same products leaves the range of float32.
 LARGEST_JUDGED = np.float32(1e30)
+ALONE = 1.01  # times its own rounding, what is only put elsewhere may be off
 
 
 FORMATS = (np.float32, np.float32, np.bool_)
@@ -391,7 +392,8 @@ def _tolerate(
         magnitude = np.abs(found.values)
         allowed = _allowed(magnitude, noise, precision.unit, sampled=sampled)
         allowed += np.float32(least)
-        allowed[magnitude > LARGEST_JUDGED] = np.inf
+        reckoned = noise > np.float32(ALONE * precision.unit) * magnitude
+        allowed[(magnitude > LARGEST_JUDGED) & reckoned] = np.inf
         found.allowed[...] = SLACK * noise + least if whole else allowed
         found.resolved[...] = (magnitude > least) & (noise < np.float32(sharp) * magnitude)
         if whole:  # which are compared one by one

@@ -26,13 +26,7 @@ from accelopt.kernels.nki.referee.norms import Projection, l2, l2_difference, ro
 from accelopt.kernels.nki.referee.precision import Precision, in_single, is_float
 from accelopt.kernels.nki.referee.reference import MOST_KEPT, Reference, frozen
 from accelopt.kernels.nki.referee.rows import Part, Rows, separate, some_of, still_separate
-from accelopt.kernels.nki.referee.tolerance import (
-    BETWEEN,
-    SLACK,
-    Exact,
-    exact_outputs,
-    radii_norms,
-)
+from accelopt.kernels.nki.referee.tolerance import BETWEEN, SLACK, Exact, exact_outputs, radii_norms
 from accelopt.kernels.nki.referee.uses import Uses
 from accelopt.kernels.nki.referee.variation import (
     MAY_BE_LARGER,
@@ -49,13 +43,14 @@ from accelopt.sim import dtypes
 from accelopt.store import content_key
 
 PUBLIC_SEEDS = (0, 21, 42, 63, 84)
-VERSION = 34
+VERSION = 37
 CHECKSUMS = "checksums.json"
 FREE_BYTES = 8 << 30  # of the disk, left to others
 # An output that differs from an input of its shape by less than this fraction updates that input.
 UPDATE_FRACTION = 0.1
 # Stress inputs on which the reference itself is mostly undefined say nothing.
 MIN_JUDGED = 0.5
+GROWN = 2.0**64  # what products of so many twos come to
 # Elements that a reference makes, results on the way among them, above which some rows stand for all where
 # exact outputs are worked out: of ordinary hidden inputs, and of the others.
 MADE_OF_HIDDEN, MADE = 1 << 22, 1 << 21
@@ -333,11 +328,16 @@ class TrialStore:
             inputs = other_masks(inputs, set_to, draws, generator, more=more, counted=counted)
         columns = self._columns(reference) if name in WITH_ALL_ROWS else ()
         turned = [stress.never_positive(value) for value in inputs]
+        decays = _decays(reference, inputs)
         best: Trial | None = None
         tried: list[list[Any]] = []
         most: tuple[float, list[Any], tuple[np.ndarray, ...]] = (0.0, [], ())
         ties = not uses.picks or bool(reference.agreement.rules)
-        for severity in stress.SEVERITIES:
+        first, *milder = stress.SEVERITIES
+        given = [*map(in_single, public.inputs)] if public else []
+        if name in (ONE_SIDED, NEGATIVE, POSITIVE) and stress.selects(given, outputs):
+            milder, first = [first, *milder], first._replace(largest=stress.LARGEST)
+        for severity in (first, *milder):
             severity = severity._replace(ties=ties)
             changed = _as_rows(_negated(inputs, turned), columns)
             changed = SITUATIONS[name.kind](changed, shapes, np.random.default_rng(seed), severity)
@@ -350,6 +350,8 @@ class TrialStore:
                     changed = stress.with_exact_scale(
                         changed, uses.factors, np.random.default_rng(seed)
                     )
+            for number in decays:
+                changed[number] = np.minimum(changed[number], 1)
             changed = [
                 value if places is None else np.where(places, drawn[number], value)
                 for number, (value, places) in enumerate(
@@ -368,6 +370,9 @@ class TrialStore:
                     return trial_on(reference, name, changed, None)
                 given = changed if part is None else part.of(changed)
                 found = reference.forward(given)
+                largest = severity.largest > stress.HUGE
+                if largest and not stress.selects(given, found, least=stress.HUGE):
+                    continue  # a number of the reference stands for what is left out
                 finite = [float(np.isfinite(one).mean()) for one in found]
                 if (least := min(finite, default=0.0)) < MIN_JUDGED:
                     most = max(most, (least, changed, found), key=lambda one: one[0])
@@ -482,11 +487,7 @@ SITUATIONS = {
 
 
 def _arises(
-    reference: Reference,
-    name: TrialName,
-    inputs: Sequence[Any],
-    outputs: stress.Shapes,
-    uses: Uses,
+    reference: Reference, name: TrialName, inputs: Sequence[Any], outputs: stress.Shapes, uses: Uses
 ) -> bool:
     """True where the situation says something of this problem."""
     if name == NOT_FINITE:
@@ -523,6 +524,19 @@ def _as_rows(inputs: Sequence[Any], columns: Sequence[int], *, back: bool = Fals
     ends = (0, -1) if back else (-1, 0)
     moved = (np.moveaxis(v, *ends) if n in columns else v for n, v in enumerate(inputs))
     return [np.ascontiguousarray(v) if n in columns else v for n, v in enumerate(moved)]
+
+
+def _decays(reference: Reference, inputs: Sequence[Any]) -> list[int]:
+    """The inputs within zero and one that long products are made of, as twos show, and that stay so: chunks of a
+    recurrence multiply decays that a loop over time never does."""
+    found = []
+    for number, value in enumerate(inputs):
+        if stress.changeable(value) and value.min() >= 0 and value.max() <= 1:
+            with contextlib.suppress(ConfigError):
+                twos = [*inputs[:number], np.full_like(value, 2), *inputs[number + 1 :]]
+                if any((np.abs(one) > GROWN).any() for one in reference.forward(twos)):
+                    found.append(number)
+    return found
 
 
 def _negated(inputs: Sequence[Any], turned: Sequence[bool]) -> list[Any]:

@@ -152,6 +152,8 @@ class Watched(NDArrayOperatorsMixin):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if ufunc in COMPARISONS:
             self.uses.asked.add(ufunc.__name__)
+            if inputs[0] is inputs[1]:  # which NaN is not
+                self.uses.asked.add("isnan")
             self._compare(inputs, mark=ufunc in (np.equal, np.not_equal))
         numbers = [one for one in inputs if not isinstance(one, Watched)]
         if ufunc is np.maximum and len(self.sources) == 1 and numbers and np.min(numbers[0]) > 0:

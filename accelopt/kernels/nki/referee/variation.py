@@ -195,10 +195,7 @@ def _drawn(index: np.ndarray, count: int, generator: np.random.Generator) -> np.
 
 
 def other_integers(
-    reference: Reference,
-    inputs: Sequence[Any],
-    uses: Uses,
-    generator: np.random.Generator,
+    reference: Reference, inputs: Sequence[Any], uses: Uses, generator: np.random.Generator
 ) -> list[Any]:
     """`inputs` with integers as large, as small and as many as their use allows: the rows of a table;
     what lengths are compared with; for those only reckoned with, the range of their format as far as

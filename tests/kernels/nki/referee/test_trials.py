@@ -49,6 +49,12 @@ def reference(tmp_path) -> Path:
     return path
 
 
+def written(folder: Path, text: str) -> Reference:
+    path = folder / "reference.py"
+    path.write_text(text)
+    return Reference(path)
+
+
 def calls(reference: Path) -> list[str]:
     log = reference.parent / "calls"
     return log.read_text().split() if log.exists() else []
@@ -168,13 +174,9 @@ def test_stress_leaves_what_is_not_a_number_to_change():
 
 
 def test_a_reference_that_is_undefined_under_stress_has_no_such_trial(tmp_path):
-    path = tmp_path / "reference.py"
-    path.write_text(
-        "import numpy as np\n"
-        "def get_inputs():\n    return [np.ones((4, 8), np.float32)]\n"
-        "def forward(x):\n    return np.where(x == 1, x, np.nan).astype(x.dtype)\n"
-    )
-    assert TrialStore(tmp_path / "trials").get(Reference(path), STRESS) is None
+    text = "import numpy as np\ndef get_inputs():\n    return [np.ones((4, 8), np.float32)]\n"
+    text += "def forward(x):\n    return np.where(x == 1, x, np.nan).astype(x.dtype)\n"
+    assert TrialStore(tmp_path / "trials").get(written(tmp_path, text), STRESS) is None
 
 
 @pytest.mark.parametrize("forward", ["np.exp(x).sum(0)", "x if np.abs(x).max() < 60 else 1 / 0"])
@@ -200,10 +202,8 @@ def test_inputs_get_milder_until_the_reference_is_defined(tmp_path, forward):
     ],
 )
 def test_broken_references_say_what_is_wrong(tmp_path, text, said):
-    path = tmp_path / "reference.py"
-    path.write_text(text)
     with pytest.raises(ConfigError, match=said):
-        Reference(path)
+        written(tmp_path, text)
 
 
 def test_loading_leaves_the_import_path_alone(reference):
@@ -232,9 +232,7 @@ def transform_to_nki_inputs(inputs):
 
 def test_a_reference_that_works_in_place_changes_no_input(tmp_path):
     """Issue 12, point 13: a kernel that copies its input was correct for `x -= x.max()`."""
-    path = tmp_path / "reference.py"
-    path.write_text(IN_PLACE)
-    reference = Reference(path)
+    reference = written(tmp_path, IN_PLACE)
     for name in (PUBLIC[0], HIDDEN, STRESS):
         trial = TrialStore(tmp_path / "trials").get(reference, name)
         before = trial.inputs[0].copy()
@@ -284,9 +282,7 @@ def forward(rows, columns):
 
 
 def test_what_is_left_beside_the_maximum_of_a_softmax_is_as_inexact_as_its_like(tmp_path):
-    path = tmp_path / "reference.py"
-    path.write_text(FAR_SOFTMAX)
-    reference = Reference(path)
+    reference = written(tmp_path, FAR_SOFTMAX)
     rows, columns = reference.inputs(32)
     (exact,) = exact_outputs(reference, [rows, columns], reference.forward([rows, columns]))
     scores = sum(rows[:, k : k + 16] @ columns[k : k + 16] for k in range(0, 64, 16))
@@ -310,14 +306,12 @@ def test_no_element_is_held_to_a_step_that_rounds_well_by_luck(tmp_path):
     """The naive GELU MLP, refused with some secrets: a hyperbolic tangent near -1 rounds to steps of
     2**-24, whatever its argument, so where the exact one lay next to a step every sample was as near,
     and another honest tangent 473 times over what they allowed (64 are). Neighbours had vanished."""
-    path = tmp_path / "reference.py"
-    path.write_text(CANCELS)
     near = np.linspace(-7, -6, 200_000).astype(np.float32)
     steps = np.tanh(near.astype(np.float64)) * 2.0**24
     lucky = near[np.argsort(np.abs(steps - np.round(steps)))[:4]]
     x = np.full((4, 1024), -40, np.float32)
     x[:, 524] = lucky
-    reference = Reference(path)
+    reference = written(tmp_path, CANCELS)
     (exact,) = exact_outputs(reference, [x], reference.forward([x]))
     tangent = np.tanh(x[:, 24:].astype(np.float64)).astype(np.float32)
     for other in (-np.inf, np.inf):
@@ -371,28 +365,26 @@ def forward(count, tokens, rows, offsets, numbers, labels, zero, asked, given):
     assert (labels[labels < 0] == -100).all() and (labels < 0).any() and labels.max() > 1 << 20
 
 
-def test_what_a_domain_says_is_kept_to(tmp_path):
-    path = tmp_path / "domain.py"
-    path.write_text("""
-import numpy as np
-def get_inputs():
-    return [np.random.uniform(0, 1, (64, 64)).astype(np.float32)]
-def domain(x):
-    return [np.clip(x, 0, 1)]
-def forward(x):
-    return np.arcsin(x)
-""")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def domain(x):\n    return [np.clip(x, 0, 1)]\ndef forward(x):\n    return np.arcsin(x)\n",
+        "def forward(x):\n    return np.cumprod(x, axis=1)\n",
+    ],
+)
+def test_what_a_domain_says_is_kept_to_and_a_decay_is_one(tmp_path, text):
+    given = "import numpy as np\ndef get_inputs():\n"
+    given += "    return [np.random.uniform(0, 1, (64, 128)).astype(np.float32)]\n"
     for name in (STRESS, HIDDEN):
-        (x,) = TrialStore(tmp_path / "trials").get(Reference(path), name).inputs
+        (x,) = TrialStore(tmp_path / "trials").get(written(tmp_path, given + text), name).inputs
         assert x.min() >= 0 and x.max() <= 1
 
 
 def test_some_rows_stand_for_all_of_a_large_problem(tmp_path):
     """A row's softmax depends on no other row: half of a wrong tile of 128 is seen, and where it is; and a
     few wrong rows, for they are far from the reference's."""
-    path = tmp_path / "reference.py"
-    path.write_text(FAR_SOFTMAX.replace("(1024, 64)", "(4096, 64)"))
-    reference, store = Reference(path), TrialStore(tmp_path / "trials")
+    reference = written(tmp_path, FAR_SOFTMAX.replace("(1024, 64)", "(4096, 64)"))
+    store = TrialStore(tmp_path / "trials")
     trial = store.get(reference, STRESS)
     places = trial.rows.places
     assert LEAST_ROWS <= len(places) <= 4096 // 4 and {0, 4095} <= {*places}
