@@ -289,7 +289,9 @@ class _Run:
         note(f"judging by {name}")
         trial = self.trials.get(self.reference, name, self.precision)
         if name == PUBLIC[0] and self.request.scrutiny is not Scrutiny.PUBLISHED:
-            with contextlib.suppress(ConfigError):  # asked for when outputs, which are large, are judged
+            with contextlib.suppress(
+                ConfigError
+            ):  # asked for when outputs, which are large, are judged
                 self.trials.get(self.reference, STRESS, self.precision)
         if trial is not None:
             fitting = self._for_arguments(executable, first, trial, stack)
@@ -492,7 +494,9 @@ class _Run:
         judge = Gate(
             request.rel_tol, request.scrutiny, rounding, self.precision, agreement, request.baseline
         )._replace(in_double=in_double, usual=self._usual)
-        if (part := trial.remade) and [*map(np.shape, transformed)] == [*map(np.shape, trial.forms)]:
+        if (part := trial.remade) and [*map(np.shape, transformed)] == [
+            *map(np.shape, trial.forms)
+        ]:
             errors, far = part.compared(self.reference, trial.inputs, transformed)
             trial = trial._replace(errors=errors, far=far)
         verdict = judge.judge(trial, outputs, transformed)

@@ -78,9 +78,7 @@ class Rows(NamedTuple):
                     if errors:
                         errors[number][place] = row_norms(error).reshape(error.shape[:-1])
                     error, size = np.abs(error, out=error), np.abs(true)
-                    most, largest = (
-                        one.max(axis=others, initial=0) for one in (error, size)
-                    )
+                    most, largest = (one.max(axis=others, initial=0) for one in (error, size))
                     if not np.isfinite(largest).all():
                         there = np.isfinite(true)
                         most = error.max(axis=others, initial=0, where=there)

@@ -155,7 +155,9 @@ OF_LONG_SUMS = (END, EVERY, NEGATIVE, POSITIVE)  # and of the largest of very ma
 MOST_OTHERS, FARTHER, FAR_APART = 32, 4.0, 0.1
 FEW_COLUMNS = 8  # on which it is tried whether columns are separate
 MOST_IN_FULL = 1 << 24  # elements of public outputs, of which else projections are kept
-MOST_KEPT = 1 << 26  # elements of whole outputs: beyond, keeping them costs more than making them again
+MOST_KEPT = (
+    1 << 26
+)  # elements of whole outputs: beyond, keeping them costs more than making them again
 MORE_DRAWS = 8  # of masks, of which each hidden one is made
 
 # What reading a trial may run into whose files were cut off, removed or written by somebody else.
