@@ -494,15 +494,10 @@ class _Run:
         judge = Gate(
             request.rel_tol, request.scrutiny, rounding, self.precision, agreement, request.baseline
         )._replace(in_double=in_double, usual=self._usual)
-        if (part := trial.remade) and [*map(np.shape, transformed)] == [
-            *map(np.shape, trial.forms)
-        ]:
-            errors, far = part.compared(self.reference, trial.inputs, transformed)
-            trial = trial._replace(errors=errors, far=far)
+        trial = trial.beside(self.reference, transformed)
         verdict = judge.judge(trial, outputs, transformed)
         if (trial.projections or trial.remade) and verdict.status is not Status.CORRECT:
-            expected = self.reference.forward(trial.inputs)
-            trial = trial._replace(expected=expected, projections=(), errors=(), remade=None)
+            trial = trial.in_full(self.reference)
             verdict = judge.judge(trial, outputs, transformed)
         if not trial.exact and self._in_steps(trial, verdict.checks[-1]):
             trial = trial_on(self.reference, trial.name, trial.inputs, self.precision)

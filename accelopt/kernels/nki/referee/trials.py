@@ -123,6 +123,21 @@ class Trial(NamedTuple):
         """Arrays of the shapes and formats of whole outputs."""
         return self.expected if self.rows is None else tuple(map(self.rows.whole, self.expected))
 
+    def beside(self, reference: Reference, outputs: Sequence[Any]) -> Trial:
+        """With what is known of a kernel's `outputs` where the reference's are made again. Raises ConfigError."""
+        fit = [*map(np.shape, outputs)] == [*map(np.shape, self.forms)]
+        if self.remade is None or not fit:
+            return self
+        errors, far = self.remade.compared(reference, self.inputs, outputs)
+        return self._replace(errors=errors, far=far)
+
+    def in_full(self, reference: Reference) -> Trial:
+        """With all outputs, where they were not kept. Raises ConfigError."""
+        if not self.projections and self.remade is None:
+            return self
+        expected = reference.forward(self.inputs)
+        return self._replace(expected=expected, projections=(), errors=(), remade=None)
+
     def judged(self, outputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """What is judged of whole outputs."""
         return list(outputs if self.rows is None else map(self.rows.of, outputs))

@@ -11,6 +11,7 @@ from accelopt.errors import ConfigError
 from accelopt.evaluation import Status
 from accelopt.kernels.nki.referee import trials
 from accelopt.kernels.nki.referee.comparison import MAX_BEYOND, Gate
+from accelopt.kernels.nki.referee.norms import row_norms
 from accelopt.kernels.nki.referee.precision import Precision
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.referee.rows import LEAST_ROWS, MOST_NEIGHBOURS
@@ -424,6 +425,39 @@ def test_some_rows_stand_for_all_of_a_large_problem(tmp_path):
     others = store.of_other_rows(reference, public, [output], Precision())
     assert [*others.rows.places] == rows
     assert store.of_other_rows(reference, others, [output[rows]], Precision()) is None
+
+
+def test_very_many_outputs_are_made_again(tmp_path, monkeypatch):
+    """In blocks, with the errors of all rows and those that are far, as where the outputs are kept."""
+    path = tmp_path / "reference.py"
+    path.write_text("""
+import numpy as np
+def get_inputs():
+    return [np.random.normal(size=s).astype(np.float32) for s in ((2, 2048, 64), (2, 64, 48))]
+def forward(x, w):
+    return np.matmul(x, w) / 8
+""")
+    reference, kept = Reference(path), TrialStore(tmp_path / "kept").get(Reference(path), PUBLIC[0])
+    for name, value in (("MOST_KEPT", 0), ("MADE", 1 << 12)):
+        monkeypatch.setattr(trials, name, value)
+    monkeypatch.setattr("accelopt.kernels.nki.referee.rows.MADE_AGAIN", 1 << 14)
+    store = TrialStore(tmp_path / "trials")
+    made, trial = (store.get(reference, PUBLIC[0]) for _ in range(2))
+    assert trial.remade and not any(trial.expected[0].strides) and not kept.remade
+    (output,) = reference.forward(trial.inputs)
+    for wrong in (np.s_[1, 700, :2], np.s_[:, 9]):
+        found = output.copy()
+        found[wrong] *= np.float32(1.001)
+        besides = [one.beside(reference, [found]) for one in (made, trial)]
+        assert np.allclose(besides[1].errors[0], row_norms(found, output), atol=1e-5)
+        assert np.array_equal(besides[0].far, besides[1].far)
+        others = store.of_other_rows(reference, besides[1], [found], Precision())
+        assert {*others.rows.places} <= {700, 9} and len(others.rows.places) == 1
+        whole = (one.in_full(reference) for one in (kept, trial))
+        verdicts = [Gate().judge(one, [found], [found]) for one in (*whole, besides[1])]
+        assert {v.status for v in verdicts} == {verdicts[0].status}
+        assert verdicts[0] == verdicts[1]
+    assert trial.beside(reference, [output[0]]) is trial  # of other shapes nothing is known
 
 
 def test_projections_stand_for_many_outputs(tmp_path, reference, monkeypatch):
