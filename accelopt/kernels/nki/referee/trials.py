@@ -25,7 +25,14 @@ from accelopt.kernels.nki.referee import long_sum_inputs, stress
 from accelopt.kernels.nki.referee.norms import Projection, l2, l2_difference, row_norms
 from accelopt.kernels.nki.referee.precision import Precision, in_single, is_float
 from accelopt.kernels.nki.referee.reference import Reference, frozen
-from accelopt.kernels.nki.referee.rows import Part, Rows, separate, some_of, still_separate
+from accelopt.kernels.nki.referee.rows import (
+    LEAST_DRAWN,
+    Part,
+    Rows,
+    separate,
+    some_of,
+    still_separate,
+)
 from accelopt.kernels.nki.referee.tolerance import (
     BETWEEN,
     SLACK,
@@ -294,9 +301,11 @@ class TrialStore:
         trial need not tell."""
         public, part = self.get(reference, PUBLIC[0]), self._rows_apart(reference)
         assert public is not None, "public trials are always made"
-        inputs, shape = [*map(in_single, public.inputs)], part.rows.shape if part else np.shape
-        shapes = [*map(shape, public.expected)]
-        reference.elementwise(part.of(inputs) if part else inputs, shapes)
+        inputs, shapes = [*map(in_single, public.inputs)], [*map(np.shape, public.expected)]
+        if part:  # what single rows are made of, fewer show
+            part = part._replace(rows=part.rows._replace(places=part.rows.places[:LEAST_DRAWN]))
+            inputs, shapes = part.of(inputs), [*map(part.rows.shape, public.expected)]
+        reference.elementwise(inputs, shapes)
 
     def of_other_rows(
         self,
