@@ -172,8 +172,7 @@ class Reference:
         inputs that are given. Where that cannot be told, all of them may be indices."""
         if self._uses is None:
             self.watched(inputs)
-        assert self._uses is not None, "they were told just now"
-        return self._uses
+        return self._uses or Uses()
 
     def watched(self, inputs: Sequence[Any]) -> tuple[np.ndarray, ...]:
         """Its outputs on these inputs, in the formats that `forward` works in, while it is seen what it `uses`;
@@ -186,10 +185,13 @@ class Reference:
         ]
         try:
             with self._with_numpy(AskedNumpy(found)), self._blamed("forward"):
-                returned = _several(self._module.forward(*given))
-                plain = [one.value if isinstance(one, Watched) else one for one in returned]
-                outputs = _numbers(plain)
-            return self._compared(inputs, outputs)
+                returned = (
+                    one.value if isinstance(one, Watched) else one
+                    for one in _several(self._module.forward(*given))
+                )
+                plain = [*map(np.asarray, returned)]
+            if not any(one.dtype.kind in "OSU" for one in plain):
+                return self._compared(inputs, plain)
         except ConfigError:
             found.indices |= arrays
         return ()
@@ -231,7 +233,10 @@ class Reference:
         with self._blamed("forward"), np.errstate(all="ignore"):
             single = map(in_single, inputs)
             returned = self._module.forward(*(single if to_lose else map(_own, single)))
-            arrays = _numbers(_several(returned))
+            arrays = tuple(map(np.asarray, _several(returned)))
+            for array in arrays:
+                if array.dtype.kind in "OSU":
+                    raise TypeError(f"it returns {array.dtype}, not numbers")
         return self._compared(inputs, arrays)
 
     def _compared(
@@ -276,15 +281,6 @@ class Reference:
 def _several(returned: Any) -> Sequence[Any]:
     """What a function returned as a sequence, of one where it is one."""
     return returned if isinstance(returned, (tuple, list)) else (returned,)
-
-
-def _numbers(returned: Sequence[Any]) -> tuple[np.ndarray, ...]:
-    """Arrays of what was returned."""
-    arrays = tuple(map(np.asarray, returned))
-    for array in arrays:
-        if array.dtype.kind in "OSU":
-            raise TypeError(f"it returns {array.dtype}, not numbers")
-    return arrays
 
 
 def _own(value: Any) -> Any:

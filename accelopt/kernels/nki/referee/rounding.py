@@ -223,10 +223,6 @@ class Interval(NDArrayOperatorsMixin):
     def _ufunc(self, ufunc: np.ufunc, method: str, inputs: Any, kwargs: dict[str, Any]) -> Any:
         if kwargs:
             kwargs = {k: v for k, v in kwargs.items() if k not in ("dtype", "casting")}
-        if ufunc in _ARITHMETIC and method == "__call__" and _alike_and_few(inputs):
-            return self._arithmetic(
-                ufunc, *inputs
-            )  # what is asked below costs more than few elements
         if ufunc is np.matmul:
             return self._bilinear(ufunc, inputs, kwargs)
         if ufunc is np.add and method == "reduce":
@@ -458,7 +454,7 @@ class Interval(NDArrayOperatorsMixin):
             np.subtract(self.value, self.low, out=found[0, ...])
             np.subtract(self.high, self.value, out=found[1, ...])
             np.maximum(found, rounded, out=found)
-        if not math.isfinite(_squared(found)):
+        if found.size and not math.isfinite(np.maximum.reduce(found, axis=None)):
             for n, end in enumerate(ends):
                 far = found[n, ...]
                 far[np.isnan(far)] = np.inf
@@ -635,16 +631,6 @@ def _in_blocks(function: Callable[[Sequence[Any]], Any], operands: Sequence[Any]
             if whole is not None:
                 whole[place] = one
     return found
-
-
-def _alike_and_few(operands: Sequence[Any]) -> bool:
-    """True of two intervals of floats of one shape, in one block, of which none stays exact for its few bits."""
-    first, second = operands[0], operands[-1]
-    if not (type(first) is type(second) is Interval) or len(operands) != 2:
-        return False
-    one, other = first.value, second.value
-    alike = one.shape == other.shape and one.dtype.kind == other.dtype.kind == "f"
-    return alike and one.size <= MOST_IN_BLOCK and not first.formats.few_bits
 
 
 def _places(shape: tuple[int, ...]) -> Iterator[tuple[int | slice, ...]]:
@@ -838,22 +824,15 @@ def _root(*errors: np.ndarray) -> np.ndarray:
     """What independent errors are together."""
     total = np.asarray(np.square(errors[0]))
     for far in errors[1:]:
-        square = np.square(far)
-        total = np.add(total, square, out=total if total.shape == square.shape else None)
+        total = total + np.square(far)
     return np.asarray(np.sqrt(total, out=total))
 
 
 def _known(far: np.ndarray) -> np.ndarray:
     """An error of which nothing is known may be any."""
-    if math.isnan(_squared(far)):
+    if far.size and math.isnan(np.maximum.reduce(far, axis=None)):
         far[np.isnan(far)] = np.inf
     return far
-
-
-def _squared(errors: np.ndarray) -> float:
-    """The sum of squares: NaN where one is. Of few elements it is there sooner than the largest."""
-    flat = errors.reshape(-1)
-    return float(flat.dot(flat))
 
 
 def _terms(a: np.ndarray, b: np.ndarray, product: np.ndarray) -> float:

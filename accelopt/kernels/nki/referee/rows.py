@@ -113,10 +113,12 @@ class Part(NamedTuple):
             for v in own
         )
 
-    def compares(self, outputs: Sequence[np.ndarray]) -> bool:
-        """True of whole outputs of which each block of rows has rows of its own in memory too."""
-        shapes = [one.shape for one in outputs]
-        return all(self.rows.axis < len(s) - 1 and row_width(s) == s[-1] for s in shapes)
+    def compares(self, outputs: Sequence[np.ndarray], inputs: Sequence[Any]) -> bool:
+        """True of whole outputs of which each block has rows of its own in memory too, and of whose shapes no input
+        is, which they may have changed in part."""
+        shapes, axis = [*map(np.shape, inputs)], self.rows.axis
+        own = (one.shape for one in outputs if one.shape not in shapes)
+        return [axis < len(s) - 1 and row_width(s) == s[-1] for s in own] == [True] * len(outputs)
 
     def compared(
         self, reference: Reference, inputs: Sequence[Any], outputs: Sequence[np.ndarray]

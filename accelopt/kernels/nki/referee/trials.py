@@ -25,14 +25,7 @@ from accelopt.kernels.nki.referee import long_sum_inputs, stress
 from accelopt.kernels.nki.referee.norms import Projection, l2, l2_difference, row_norms
 from accelopt.kernels.nki.referee.precision import Precision, in_single, is_float
 from accelopt.kernels.nki.referee.reference import Reference, frozen
-from accelopt.kernels.nki.referee.rows import (
-    LEAST_DRAWN,
-    Part,
-    Rows,
-    separate,
-    some_of,
-    still_separate,
-)
+from accelopt.kernels.nki.referee.rows import Part, Rows, separate, some_of, still_separate
 from accelopt.kernels.nki.referee.tolerance import (
     BETWEEN,
     SLACK,
@@ -132,16 +125,13 @@ class Trial(NamedTuple):
 
     def beside(self, reference: Reference, outputs: Sequence[Any]) -> Trial:
         """With what is known of a kernel's `outputs` where the reference's are made again. Raises ConfigError."""
-        fit = [*map(np.shape, outputs)] == [*map(np.shape, self.forms)]
-        if self.remade is None or not fit:
+        if self.remade is None or [*map(np.shape, outputs)] != [*map(np.shape, self.forms)]:
             return self
         errors, far = self.remade.compared(reference, self.inputs, outputs)
         return self._replace(errors=errors, far=far)
 
     def in_full(self, reference: Reference) -> Trial:
-        """With all outputs, where they were not kept. Raises ConfigError."""
-        if not self.projections and self.remade is None:
-            return self
+        """With all outputs, which were not kept. Raises ConfigError."""
         expected = reference.forward(self.inputs)
         return self._replace(expected=expected, projections=(), errors=(), remade=None)
 
@@ -177,9 +167,7 @@ OF_LONG_SUMS = (END, EVERY, NEGATIVE, POSITIVE)  # and of the largest of very ma
 MOST_OTHERS, FARTHER, FAR_APART = 32, 4.0, 0.1
 FEW_COLUMNS = 8  # on which it is tried whether columns are separate
 MOST_IN_FULL = 1 << 24  # elements of public outputs, of which else projections are kept
-MOST_KEPT = (
-    1 << 26
-)  # elements of whole outputs: beyond, keeping them costs more than making them again
+MOST_KEPT = 1 << 26  # elements of whole outputs: beyond, keeping them costs more than judging
 MORE_DRAWS = 8  # of masks, of which each hidden one is made
 
 # What reading a trial may run into whose files were cut off, removed or written by somebody else.
@@ -251,11 +239,9 @@ class TrialStore:
     def _make(self, reference: Reference, name: TrialName, precision: Precision) -> Trial | None:
         if name.kind == "seed":
             inputs = reference.inputs(name.seed)
-            first = name == PUBLIC[0]
-            known = reference.watched([*map(in_single, inputs)]) if first else ()
-            return self._short(
-                reference, trial_on(reference, name, inputs, None, expected=known or None)
-            )
+            known = name == PUBLIC[0] and reference.watched([*map(in_single, inputs)])
+            made = trial_on(reference, name, inputs, None, expected=known or None)
+            return self._short(reference, made)
         self._ask_if_elementwise(reference)
         drawn = self._hidden(reference)
         if name == HIDDEN:
@@ -281,10 +267,8 @@ class TrialStore:
         forms = tuple(np.broadcast_to(np.float32(0), one.shape) for one in outputs)
         if first:
             part = separate(reference, [*map(in_single, trial.inputs)], outputs)
-            shapes = [*map(np.shape, trial.inputs)]  # of what may be changed in place, and in part
-            alike = any(one.shape in shapes for one in outputs)
-            own = part is not None and part.compares(outputs) and not alike
-            return trial._replace(expected=forms, remade=part) if own else trial
+            able = part is not None and part.compares(outputs, trial.inputs)
+            return trial._replace(expected=forms, remade=part) if able else trial
         generator = np.random.default_rng(self._hidden_seed(reference.key, str(trial.name)))
         known = tuple(Projection.of(one, generator) for one in outputs)
         return trial._replace(expected=forms, projections=known)
@@ -302,8 +286,8 @@ class TrialStore:
         public, part = self.get(reference, PUBLIC[0]), self._rows_apart(reference)
         assert public is not None, "public trials are always made"
         inputs, shapes = [*map(in_single, public.inputs)], [*map(np.shape, public.expected)]
-        if part:  # what single rows are made of, fewer show
-            part = part._replace(rows=part.rows._replace(places=part.rows.places[:LEAST_DRAWN]))
+        if part:
+            part = part._replace(rows=part.rows._replace(places=part.rows.places[::2]))
             inputs, shapes = part.of(inputs), [*map(part.rows.shape, public.expected)]
         reference.elementwise(inputs, shapes)
 
@@ -767,10 +751,7 @@ def _describe(trial: Trial, save: Callable[[np.ndarray], str]) -> dict[str, obje
         exact[number][0] if exact and output.dtype == np.float32 else save(output)
         for number, output in enumerate(() if trial.projections or trial.remade else trial.expected)
     ]
-
-    def some(rows: Rows) -> list[object]:
-        return [rows.axis, rows.total, save(rows.places)]
-
+    part = trial.remade
     return {
         "name": trial.name,
         "inputs": [
@@ -785,8 +766,8 @@ def _describe(trial: Trial, save: Callable[[np.ndarray], str]) -> dict[str, obje
         "whole": [save(output) for output in trial.whole],
         "forms": [] if expected else [one.shape for one in trial.expected],
         "projections": [[*map(save, one)] for one in trial.projections],
-        "rows": trial.rows and some(trial.rows),
-        "remade": trial.remade and [*some(trial.remade.rows), trial.remade.cuts],
+        "rows": trial.rows and [trial.rows.axis, trial.rows.total, save(trial.rows.places)],
+        "remade": part and [part.cuts, part.rows.axis, part.rows.total, save(part.rows.places)],
     }
 
 
@@ -810,10 +791,6 @@ def _read(folder: Path, name: TrialName) -> Trial | None:
 
     exact = description["exact"]
     forms = (np.broadcast_to(np.float32(0), shape) for shape in description["forms"])
-
-    def rows(axis: int, total: int, file: str) -> Rows:
-        return Rows(axis, total, load(file))
-
     return Trial(
         name=name,
         inputs=tuple(
@@ -827,6 +804,7 @@ def _read(folder: Path, name: TrialName) -> Trial | None:
         summed=tuple(description["summed"]),
         whole=tuple(map(load, description["whole"])),
         projections=tuple(Projection(*map(load, one)) for one in description["projections"]),
-        rows=(some := description["rows"]) and rows(*some),
-        remade=(some := description["remade"]) and Part(rows(*some[:-1]), tuple(some[-1])),
+        rows=(some := description["rows"]) and Rows(some[0], some[1], load(some[2])),
+        remade=(some := description["remade"])
+        and Part(Rows(some[1], some[2], load(some[3])), tuple(some[0])),
     )
