@@ -239,7 +239,8 @@ class TrialStore:
     def _make(self, reference: Reference, name: TrialName, precision: Precision) -> Trial | None:
         if name.kind == "seed":
             inputs = reference.inputs(name.seed)
-            known = name == PUBLIC[0] and reference.watched([*map(in_single, inputs)])
+            first = name == PUBLIC[0]
+            known = reference.watched([*map(in_single, inputs)]) if first else ()
             made = trial_on(reference, name, inputs, None, expected=known or None)
             return self._short(reference, made)
         self._ask_if_elementwise(reference)
@@ -336,7 +337,7 @@ class TrialStore:
         inputs = [in_single(value) for value in drawn]
         public = self.get(reference, PUBLIC[0])
         outputs = () if public is None else public.expected
-        shapes = [*map(some.rows.shape if some else np.shape, outputs)]
+        shapes = [some.rows.shape(one) if some else one.shape for one in outputs]
         uses = self._used(reference)
         kept = [stress.not_finite_places(value) for value in inputs]
         inputs = [
