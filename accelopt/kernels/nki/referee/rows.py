@@ -75,10 +75,13 @@ class Rows(NamedTuple):
                 )
                 with np.errstate(all="ignore"):
                     error = found - true
-                    if errors:
-                        errors[number][place] = row_norms(error).reshape(error.shape[:-1])
-                    error, size = np.abs(error, out=error), np.abs(true)
-                    most, largest = (one.max(axis=others, initial=0) for one in (error, size))
+                    most = np.abs(error, out=error).max(axis=others, initial=0)
+                    same = not most.any()
+                    for norms in errors[number : number + 1]:
+                        norms[place] = 0 if same else row_norms(error).reshape(error.shape[:-1])
+                    if same:
+                        continue
+                    largest = (size := np.abs(true)).max(axis=others, initial=0)
                     if not np.isfinite(largest).all():
                         there = np.isfinite(true)
                         most = error.max(axis=others, initial=0, where=there)
@@ -126,8 +129,7 @@ class Part(NamedTuple):
         """Of whole outputs the norms of their rows' errors, as `row_norms` gives them, and how far `apart` they
         are from the reference's, which are made again in blocks. Raises ConfigError."""
         axis, total, _ = self.rows
-        errors = [np.empty(one.shape[:-1]) for one in outputs]
-        far = np.empty(total)
+        errors, far = [np.empty(one.shape[:-1]) for one in outputs], np.empty(total)
         for some in blocks(total, max(1, MADE_AGAIN * total // max(one.size for one in outputs))):
             place = (slice(None),) * axis + (some,)
             wanted = reference.forward(_cut(inputs, self.cuts, some))

@@ -239,8 +239,7 @@ class TrialStore:
     def _make(self, reference: Reference, name: TrialName, precision: Precision) -> Trial | None:
         if name.kind == "seed":
             inputs = reference.inputs(name.seed)
-            first = name == PUBLIC[0]
-            known = reference.watched([*map(in_single, inputs)]) if first else ()
+            known = reference.watched([*map(in_single, inputs)]) if name == PUBLIC[0] else ()
             made = trial_on(reference, name, inputs, None, expected=known or None)
             return self._short(reference, made)
         self._ask_if_elementwise(reference)
