@@ -314,11 +314,12 @@ class Gate(NamedTuple):
         """The published gate on the whole, each row and an update. What projections tell has to be clear."""
         reference, sizes = trial.expected[index], trial.sizes[index]
         rel_tol = self._bound(index) / (CLEAR if trial.projections else 1)
-        errors = (
-            trial.projections[index].norms(output)
-            if trial.projections
-            else row_norms(output, reference)
-        )
+        if trial.errors:
+            errors = trial.errors[index]
+        elif trial.projections:
+            errors = trial.projections[index].norms(output)
+        else:
+            errors = row_norms(output, reference)
         if np.isfinite(errors).all():
             total = float(np.sqrt(np.sum(np.square(sizes))))
             relative = _ratio(float(np.sqrt(np.sum(np.square(errors)))), total)

@@ -12,6 +12,7 @@ BLOCK = 1 << 16
 ROW = 128  # of arrays without rows of their own
 NARROW = 16  # rows below are told together: one number near zero is cancellation, no small row
 DIRECTIONS = 16  # in which rows are projected
+PROJECTED = 1 << 21  # elements at once: a product with few columns packs all of the other factor
 # Squares of float32 numbers between these neither vanish nor overflow.
 _SAFE = (1e-15, 1e15)
 
@@ -63,11 +64,20 @@ class Projection(NamedTuple):
         """That of float32 `values`, in directions that are drawn."""
         shape = row_width(values.shape), DIRECTIONS
         vectors = generator.standard_normal(shape, np.float32) / np.float32(DIRECTIONS**0.5)
-        return cls(vectors, values.reshape(-1, shape[0]) @ vectors)
+        return cls(vectors, _projected(values, vectors))
 
     def norms(self, other: np.ndarray) -> np.ndarray:
         """About what `row_norms` gives of the difference to another array."""
-        return row_norms(other.reshape(-1, len(self.vectors)) @ self.vectors, self.rows)
+        return row_norms(_projected(other, self.vectors), self.rows)
+
+
+def _projected(values: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    width, directions = vectors.shape
+    rows = values.reshape(-1, width)
+    found = np.empty((len(rows), directions), np.float32)
+    for part in blocks(len(rows), max(1, PROJECTED // width)):
+        np.matmul(rows[part], vectors, out=found[part])
+    return found
 
 
 def row_width(shape: tuple[int, ...]) -> int:

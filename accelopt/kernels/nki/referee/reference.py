@@ -33,8 +33,6 @@ from accelopt.sandbox.progress import announced
 from accelopt.sandbox.protected_state import kept
 from accelopt.store import content_key
 
-MOST_KEPT = 1 << 26  # elements of whole outputs: beyond, keeping them costs more than judging
-
 
 class _AsItStands(SourceFileLoader):
     """Reads the text each time: bytecode is kept by second and size, and an edit may change neither."""
@@ -86,7 +84,6 @@ class Reference:
         """How its outputs agree with a kernel's."""
         self._elementwise: bool | None = None
         self._uses: Uses | None = None
-        self._seen: tuple[list[Any], tuple[np.ndarray, ...]] | None = None
 
     @property
     def summary(self) -> str:
@@ -173,8 +170,13 @@ class Reference:
     def uses(self, inputs: Sequence[Any]) -> Uses:
         """What it does with its integers, and which of NumPy's names it asks for; tried once, on the first
         inputs that are given. Where that cannot be told, all of them may be indices."""
-        if self._uses is not None:
-            return self._uses
+        if self._uses is None:
+            self.watched(inputs)
+        return self._uses or Uses()
+
+    def watched(self, inputs: Sequence[Any]) -> tuple[np.ndarray, ...]:
+        """Its outputs on these inputs, in the formats that `forward` works in, while it is seen what it `uses`;
+        none where that fails."""
         self._uses = found = Uses()
         arrays = {n for n, value in enumerate(inputs) if isinstance(value, np.ndarray)}
         given = [
@@ -183,19 +185,16 @@ class Reference:
         ]
         try:
             with self._with_numpy(AskedNumpy(found)), self._blamed("forward"):
-                returned = _several(self._module.forward(*given))
-            plain = [one.value if isinstance(one, Watched) else np.asarray(one) for one in returned]
-            if sum(one.size for one in plain) <= MOST_KEPT:
-                self._seen = list(inputs), self._compared(inputs, plain)
+                returned = (
+                    one.value if isinstance(one, Watched) else one
+                    for one in _several(self._module.forward(*given))
+                )
+                plain = [*map(np.asarray, returned)]
+            if not any(one.dtype.kind in "OSU" for one in plain):
+                return self._compared(inputs, plain)
         except ConfigError:
             found.indices |= arrays
-        return found
-
-    def seen(self, inputs: Sequence[Any]) -> tuple[np.ndarray, ...]:
-        """The outputs on these inputs, once, where `uses` made them and they were kept; else none."""
-        (given, found), self._seen = self._seen or ([], ()), None
-        same = len(given) == len(inputs) and all(map(np.array_equal, given, inputs))
-        return found if same else ()
+        return ()
 
     def in_wide_integers(self, inputs: Sequence[Any]) -> list[np.ndarray]:
         """The outputs with every integer of 64 bits. Raises ConfigError."""

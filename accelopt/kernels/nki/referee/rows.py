@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from accelopt.errors import ConfigError
-from accelopt.kernels.nki.referee.norms import blocks
+from accelopt.kernels.nki.referee.norms import blocks, row_norms, row_width
 from accelopt.kernels.nki.referee.precision import NARROW, in_double, in_single
 from accelopt.kernels.nki.referee.reference import Reference
 
 BLOCK_OF_ROWS = 1 << 15  # elements
+MADE_AGAIN = 1 << 23  # elements at once, of outputs that are not kept
 ROWS_THAT_SHARE = 512  # in a block that shares much with the others
 SAME, FEW_TIES = 1e-5, 1e-3  # of the largest: what rounding makes of it; and of elements
 LEAST_ROWS = 64  # on which it is tried whether they are separate
@@ -43,6 +44,10 @@ class Rows(NamedTuple):
         """These rows of a whole output."""
         return np.take(output, self.places, self.axis)
 
+    def shape(self, output: np.ndarray) -> tuple[int, ...]:
+        """The shape of these rows of a whole output."""
+        return (*output.shape[: self.axis], len(self.places), *output.shape[self.axis + 1 :])
+
     def whole(self, output: np.ndarray) -> np.ndarray:
         """An array of the shape and format of the output of which `output` has these rows; its values say
         nothing."""
@@ -50,11 +55,17 @@ class Rows(NamedTuple):
         shape[self.axis] = self.total
         return np.broadcast_to(np.zeros((), output.dtype), shape)
 
-    def apart(self, outputs: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> np.ndarray:
+    def apart(
+        self,
+        outputs: Sequence[np.ndarray],
+        wanted: Sequence[np.ndarray],
+        errors: Sequence[np.ndarray] = (),
+    ) -> np.ndarray:
         """How far each row of whole outputs is from the wanted one, as a part of its largest element;
-        infinite where only the wanted one is finite."""
+        infinite where only the wanted one is finite. Into `errors`, of shapes without the last axis, go the norms of
+        the differences along that axis."""
         far = np.zeros(self.total)
-        for output, want in zip(outputs, wanted, strict=True):
+        for number, (output, want) in enumerate(zip(outputs, wanted, strict=True)):
             others = tuple(axis for axis in range(want.ndim) if axis != self.axis)
             step = max(1, BLOCK_OF_ROWS * self.total // max(1, want.size))
             for some in blocks(self.total, step):
@@ -63,12 +74,19 @@ class Rows(NamedTuple):
                     np.asarray(in_single(one[place]), np.float32) for one in (output, want)
                 )
                 with np.errstate(all="ignore"):
-                    error, size = np.abs(found - true), np.abs(true)
-                    if not np.isfinite(size.max(initial=0)):
+                    error = found - true
+                    most = np.abs(error, out=error).max(axis=others, initial=0)
+                    same = not most.any()
+                    for norms in errors[number : number + 1]:
+                        norms[place] = 0 if same else row_norms(error).reshape(error.shape[:-1])
+                    if same:
+                        continue
+                    largest = (size := np.abs(true)).max(axis=others, initial=0)
+                    if not np.isfinite(largest).all():
                         there = np.isfinite(true)
-                        error, size = np.where(there, error, 0), np.where(there, size, 0)
-                    most = error.max(axis=others, initial=0)
-                    ratio = np.where(most > 0, most / size.max(axis=others, initial=0), 0)
+                        most = error.max(axis=others, initial=0, where=there)
+                        largest = size.max(axis=others, initial=0, where=there)
+                    ratio = np.where(most > 0, most / largest, 0)
                 far[some] = np.maximum(far[some], np.where(np.isnan(most), np.inf, ratio))
         return far
 
@@ -97,6 +115,28 @@ class Part(NamedTuple):
             v.dtype.kind in "iu" and (len(np.unique(v)) == v.size or (np.diff(v) >= 0).all())
             for v in own
         )
+
+    def compares(self, outputs: Sequence[np.ndarray], inputs: Sequence[Any]) -> bool:
+        """True of whole outputs of which each block has rows of its own in memory too, and of whose shapes no input
+        is, which they may have changed in part."""
+        shapes, axis = [*map(np.shape, inputs)], self.rows.axis
+        own = (one.shape for one in outputs if one.shape not in shapes)
+        return [axis < len(s) - 1 and row_width(s) == s[-1] for s in own] == [True] * len(outputs)
+
+    def compared(
+        self, reference: Reference, inputs: Sequence[Any], outputs: Sequence[np.ndarray]
+    ) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+        """Of whole outputs the norms of their rows' errors, as `row_norms` gives them, and how far `apart` they
+        are from the reference's, which are made again in blocks. Raises ConfigError."""
+        axis, total, _ = self.rows
+        errors, far = [np.empty(one.shape[:-1]) for one in outputs], np.empty(total)
+        for some in blocks(total, max(1, MADE_AGAIN * total // max(one.size for one in outputs))):
+            place = (slice(None),) * axis + (some,)
+            wanted = reference.forward(_cut(inputs, self.cuts, some))
+            found = [one[place] for one in outputs]
+            own = self.rows._replace(total=some.stop - some.start)
+            far[some] = own.apart(found, wanted, [one[place] for one in errors])
+        return tuple(map(np.ravel, errors)), far
 
     def put(self, inputs: Sequence[Any], part: Sequence[Any]) -> list[Any]:
         """`inputs` with these rows, and all that rows share, as in `part`."""

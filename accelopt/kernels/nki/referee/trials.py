@@ -24,7 +24,7 @@ from accelopt.errors import ConfigError
 from accelopt.kernels.nki.referee import long_sum_inputs, stress
 from accelopt.kernels.nki.referee.norms import Projection, l2, l2_difference, row_norms
 from accelopt.kernels.nki.referee.precision import Precision, in_single, is_float
-from accelopt.kernels.nki.referee.reference import MOST_KEPT, Reference, frozen
+from accelopt.kernels.nki.referee.reference import Reference, frozen
 from accelopt.kernels.nki.referee.rows import Part, Rows, separate, some_of, still_separate
 from accelopt.kernels.nki.referee.tolerance import BETWEEN, SLACK, Exact, exact_outputs, radii_norms
 from accelopt.kernels.nki.referee.uses import Uses
@@ -43,7 +43,7 @@ from accelopt.sim import dtypes
 from accelopt.store import content_key
 
 PUBLIC_SEEDS = (0, 21, 42, 63, 84)
-VERSION = 37
+VERSION = 38
 CHECKSUMS = "checksums.json"
 FREE_BYTES = 8 << 30  # of the disk, left to others
 # An output that differs from an input of its shape by less than this fraction updates that input.
@@ -95,7 +95,9 @@ class Trial(NamedTuple):
     was not, `sizes[i]` are the norms of output i's rows, `updates[i]` says what output i updates. Of the
     ordinary hidden inputs, `summed` are the relative errors of float32 sums. With `rows`, `expected` and
     `exact` have those rows of the outputs alone; `whole` are the reference's outputs with all rows, where
-    these tell which others are judged as well. Where `projections` are kept of outputs, `expected` are their forms."""
+    these tell which others are judged as well. Where `projections` are kept of outputs, or a part says by which
+    rows they are `remade` where they are compared, `expected` are their forms; `errors` and `far` are then what
+    `Part.compared` says of a kernel's."""
 
     name: TrialName
     inputs: tuple[Any, ...]
@@ -107,11 +109,26 @@ class Trial(NamedTuple):
     rows: Rows | None = None
     whole: tuple[np.ndarray, ...] = ()
     projections: tuple[Projection, ...] = ()
+    remade: Part | None = None
+    errors: tuple[np.ndarray, ...] = ()
+    far: np.ndarray | None = None
 
     @property
     def forms(self) -> tuple[np.ndarray, ...]:
         """Arrays of the shapes and formats of whole outputs."""
         return self.expected if self.rows is None else tuple(map(self.rows.whole, self.expected))
+
+    def beside(self, reference: Reference, outputs: Sequence[Any]) -> Trial:
+        """With what is known of a kernel's `outputs` where the reference's are made again. Raises ConfigError."""
+        if self.remade is None or [*map(np.shape, outputs)] != [*map(np.shape, self.forms)]:
+            return self
+        errors, far = self.remade.compared(reference, self.inputs, outputs)
+        return self._replace(errors=errors, far=far)
+
+    def in_full(self, reference: Reference) -> Trial:
+        """With all outputs, which were not kept. Raises ConfigError."""
+        expected = reference.forward(self.inputs)
+        return self._replace(expected=expected, projections=(), errors=(), remade=None)
 
     def judged(self, outputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """What is judged of whole outputs."""
@@ -145,6 +162,7 @@ OF_LONG_SUMS = (END, EVERY, NEGATIVE, POSITIVE)  # and of the largest of very ma
 MOST_OTHERS, FARTHER, FAR_APART = 32, 4.0, 0.1
 FEW_COLUMNS = 8  # on which it is tried whether columns are separate
 MOST_IN_FULL = 1 << 24  # elements of public outputs, of which else projections are kept
+MOST_KEPT = 1 << 26  # elements of whole outputs: beyond, keeping them costs more than judging
 MORE_DRAWS = 8  # of masks, of which each hidden one is made
 
 # What reading a trial may run into whose files were cut off, removed or written by somebody else.
@@ -217,16 +235,15 @@ class TrialStore:
 
     def _make(self, reference: Reference, name: TrialName, precision: Precision) -> Trial | None:
         if name.kind == "seed":
-            made = trial_on(reference, name, reference.inputs(name.seed), None)
-            return self._projected(reference, made)
+            inputs = reference.inputs(name.seed)
+            known = reference.watched([*map(in_single, inputs)]) if name == PUBLIC[0] else ()
+            made = trial_on(reference, name, inputs, None, expected=known or None)
+            return self._short(reference, made)
         self._ask_if_elementwise(reference)
         drawn = self._hidden(reference)
         if name == HIDDEN:
             part = self._part(reference, name)
-            whole = reference.seen([*map(in_single, drawn)])
-            expected = tuple(map(part.rows.of, whole)) if part else whole
-            made = trial_on(reference, name, drawn, precision, part, expected or None)
-            return self._with_whole(reference, made, whole)
+            return self._with_whole(reference, trial_on(reference, name, drawn, precision, part))
         if name == OTHER_SHAPE:
             return _taken(reference, name, other_shapes(drawn))
         if name in (SIGNS, FLAGS):
@@ -235,36 +252,40 @@ class TrialStore:
         trial = self._in_situation(reference, name, precision, drawn)
         return trial and (self._with_whole(reference, trial) if name in WITH_ALL_ROWS else trial)
 
-    def _projected(self, reference: Reference, trial: Trial) -> Trial:
-        """A public trial with projections in place of many outputs; not the first, of which more is asked."""
+    def _short(self, reference: Reference, trial: Trial) -> Trial:
+        """A public trial with projections in place of many outputs; not the first, of which more is asked: very
+        many of that are made again."""
         outputs = trial.expected
         usual = all(one.dtype == np.float32 for one in outputs) and not reference.agreement.rules
         usual &= all(np.isfinite(norms).all() for norms in trial.sizes) and not any(trial.updates)
-        many = sum(one.size for one in outputs) > MOST_IN_FULL and trial.name != PUBLIC[0]
-        if not many or not usual:
+        first, size = trial.name == PUBLIC[0], sum(one.size for one in outputs)
+        if not usual or size <= (MOST_KEPT if first else MOST_IN_FULL):
             return trial
-        generator = np.random.default_rng(self._hidden_seed(reference.key, str(trial.name)))
         forms = tuple(np.broadcast_to(np.float32(0), one.shape) for one in outputs)
+        if first:
+            part = separate(reference, [*map(in_single, trial.inputs)], outputs)
+            able = part is not None and part.compares(outputs, trial.inputs)
+            return trial._replace(expected=forms, remade=part) if able else trial
+        generator = np.random.default_rng(self._hidden_seed(reference.key, str(trial.name)))
         known = tuple(Projection.of(one, generator) for one in outputs)
         return trial._replace(expected=forms, projections=known)
 
-    def _with_whole(
-        self, reference: Reference, trial: Trial, whole: tuple[np.ndarray, ...] = ()
-    ) -> Trial:
-        """A trial of some rows with the reference's outputs of all, `whole`, where these are not too many."""
+    @staticmethod
+    def _with_whole(reference: Reference, trial: Trial) -> Trial:
+        """A trial of some rows with the reference's outputs of all, where these are not too many."""
         if trial.rows is None or sum(form.size for form in trial.forms) > MOST_KEPT:
             return trial
-        return trial._replace(whole=whole or reference.forward(trial.inputs))
+        return trial._replace(whole=reference.forward(trial.inputs))
 
     def _ask_if_elementwise(self, reference: Reference) -> None:
         """Asks of an ordinary draw whether the reference is a function of single elements, which inputs of a
         trial need not tell."""
         public, part = self.get(reference, PUBLIC[0]), self._rows_apart(reference)
         assert public is not None, "public trials are always made"
-        inputs, expected = [*map(in_single, public.inputs)], public.expected
+        inputs, shapes = [*map(in_single, public.inputs)], [*map(np.shape, public.expected)]
         if part:
-            inputs, expected = part.of(inputs), tuple(map(part.rows.of, expected))
-        reference.elementwise(inputs, [*map(np.shape, expected)])
+            inputs, shapes = part.of(inputs), [*map(part.rows.shape, public.expected)]
+        reference.elementwise(inputs, shapes)
 
     def of_other_rows(
         self,
@@ -280,7 +301,7 @@ class TrialStore:
             trial = trial._replace(rows=known.rows, whole=trial.expected)
         if trial.rows is None or not trial.whole:
             return None
-        far = trial.rows.apart(outputs, trial.whole)
+        far = trial.rows.apart(outputs, trial.whole) if trial.far is None else trial.far
         usual = min(FARTHER * float(far[trial.rows.places].max()), FAR_APART)
         places = np.flatnonzero(far > max(usual, SLACK * precision.unit))
         part = self._rows_apart(reference) if places.size else None
@@ -311,7 +332,7 @@ class TrialStore:
         inputs = [in_single(value) for value in drawn]
         public = self.get(reference, PUBLIC[0])
         outputs = () if public is None else public.expected
-        shapes = [one.shape for one in (map(some.rows.of, outputs) if some else outputs)]
+        shapes = [some.rows.shape(one) if some else one.shape for one in outputs]
         uses = self._used(reference)
         kept = [stress.not_finite_places(value) for value in inputs]
         inputs = [
@@ -431,12 +452,15 @@ class TrialStore:
             public = self.get(reference, PUBLIC[0])
             assert public is not None, "public trials are always made"
             inputs = [in_single(value) for value in public.inputs]
-            self._separate = reference.key, separate(reference, inputs, public.expected)
+            part = public.remade or separate(reference, inputs, public.expected)
+            self._separate = reference.key, part
         return self._separate[1]
 
     def _used(self, reference: Reference) -> Uses:
         """What the reference does with its inputs."""
-        return reference.uses([in_single(value) for value in self._hidden(reference)])
+        public = self.get(reference, PUBLIC[0])
+        assert public is not None, "public trials are always made"
+        return reference.uses([in_single(value) for value in public.inputs])
 
     def _hidden(self, reference: Reference) -> list[Any]:
         """The draw that all hidden trials of a problem are made of, each in its own way; kept until
@@ -740,8 +764,9 @@ def _describe(trial: Trial, save: Callable[[np.ndarray], str]) -> dict[str, obje
     expected = [
         # Where the exact values are there, of what the reference itself gave only the form counts.
         exact[number][0] if exact and output.dtype == np.float32 else save(output)
-        for number, output in enumerate(() if trial.projections else trial.expected)
+        for number, output in enumerate(() if trial.projections or trial.remade else trial.expected)
     ]
+    part = trial.remade
     return {
         "name": trial.name,
         "inputs": [
@@ -754,11 +779,10 @@ def _describe(trial: Trial, save: Callable[[np.ndarray], str]) -> dict[str, obje
         "updates": trial.updates,
         "summed": trial.summed,
         "whole": [save(output) for output in trial.whole],
-        "projections": [
-            [o.shape, *map(save, p)]
-            for o, p in zip(trial.expected, trial.projections, strict=False)
-        ],
+        "forms": [] if expected else [one.shape for one in trial.expected],
+        "projections": [[*map(save, one)] for one in trial.projections],
         "rows": trial.rows and [trial.rows.axis, trial.rows.total, save(trial.rows.places)],
+        "remade": part and [part.cuts, part.rows.axis, part.rows.total, save(part.rows.places)],
     }
 
 
@@ -781,7 +805,7 @@ def _read(folder: Path, name: TrialName) -> Trial | None:
         return array.view(dtypes.parse(form[0])) if form else array
 
     exact = description["exact"]
-    forms = (np.broadcast_to(np.float32(0), one[0]) for one in description["projections"])
+    forms = (np.broadcast_to(np.float32(0), shape) for shape in description["forms"])
     return Trial(
         name=name,
         inputs=tuple(
@@ -794,6 +818,8 @@ def _read(folder: Path, name: TrialName) -> Trial | None:
         updates=tuple(None if u is None else Update(*u) for u in description["updates"]),
         summed=tuple(description["summed"]),
         whole=tuple(map(load, description["whole"])),
-        projections=tuple(Projection(*map(load, one[1:])) for one in description["projections"]),
+        projections=tuple(Projection(*map(load, one)) for one in description["projections"]),
         rows=(some := description["rows"]) and Rows(some[0], some[1], load(some[2])),
+        remade=(some := description["remade"])
+        and Part(Rows(some[1], some[2], load(some[3])), tuple(some[0])),
     )

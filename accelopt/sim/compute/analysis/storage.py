@@ -200,6 +200,7 @@ class Storage:
     layout: Layout
     views: list[dict[object, np.ndarray]] = field(default_factory=list)
     _buffer: np.ndarray | None = None
+    _typed: np.ndarray | None = None
     _pointer: int = 0
 
     @property
@@ -243,17 +244,19 @@ class Storage:
         self._take(array.reshape(-1).view(np.uint8))
 
     def _take(self, buffer: np.ndarray) -> None:
-        self._buffer, self._pointer = buffer, buffer.ctypes.data
+        self._buffer, self._typed, self._pointer = buffer, None, buffer.ctypes.data
 
     def refresh(self) -> None:
         """Starts a new life: the contents become those of fresh memory."""
         if self.layout.fill is not None:
-            held = np.dtype(np.uint8) if dtypes.is_packed(self.dtype) else self.dtype
-            self.buffer.view(held).fill(self.layout.fill)
+            if self._typed is None:
+                held = np.dtype(np.uint8) if dtypes.is_packed(self.dtype) else self.dtype
+                self._typed = self.buffer.view(held)
+            self._typed.fill(self.layout.fill)
 
     def release(self) -> None:
         """Gives the memory back."""
-        self._buffer = None
+        self._buffer = self._typed = None
         for memory in self.views:
             memory.clear()
 

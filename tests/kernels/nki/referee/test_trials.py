@@ -11,6 +11,7 @@ from accelopt.errors import ConfigError
 from accelopt.evaluation import Status
 from accelopt.kernels.nki.referee import trials
 from accelopt.kernels.nki.referee.comparison import MAX_BEYOND, Gate
+from accelopt.kernels.nki.referee.norms import row_norms
 from accelopt.kernels.nki.referee.precision import Precision
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.referee.rows import LEAST_ROWS, MOST_NEIGHBOURS
@@ -416,6 +417,34 @@ def test_some_rows_stand_for_all_of_a_large_problem(tmp_path):
     others = store.of_other_rows(reference, public, [output], Precision())
     assert [*others.rows.places] == rows
     assert store.of_other_rows(reference, others, [output[rows]], Precision()) is None
+
+
+def test_very_many_outputs_are_made_again(tmp_path, monkeypatch):
+    """In blocks, with the errors of all rows and those that are far, as where the outputs are kept."""
+    path = tmp_path / "reference.py"
+    path.write_text("""
+import numpy as np
+def get_inputs():
+    return [np.random.normal(size=s).astype(np.float32) for s in ((2, 2048, 64), (2, 64, 48))]
+forward = np.matmul
+""")
+    reference, kept = Reference(path), TrialStore(tmp_path / "kept").get(Reference(path), PUBLIC[0])
+    for name, value in (("trials.MOST_KEPT", 0), ("trials.MADE", 4096), ("rows.MADE_AGAIN", 16384)):
+        monkeypatch.setattr(f"accelopt.kernels.nki.referee.{name}", value)
+    store = TrialStore(tmp_path / "trials")
+    _, trial = (store.get(reference, PUBLIC[0]) for _ in range(2))
+    assert trial.remade and not any(trial.expected[0].strides) and not kept.remade
+    for wrong in (np.s_[1, 700, :2], np.s_[:, 9]):
+        found = kept.expected[0].copy()
+        found[wrong] *= np.float32(1.001)
+        beside = trial.beside(reference, [found])
+        assert np.allclose(beside.errors[0], row_norms(found, kept.expected[0]), atol=1e-4)
+        others = store.of_other_rows(reference, beside, [found], Precision())
+        assert {*others.rows.places} in ({700}, {9})
+        several = kept, trial.in_full(reference), beside
+        full, again, short = (Gate().judge(one, [found], [found]) for one in several)
+        assert full == again and full.status == short.status
+    assert trial.beside(reference, [found[0]]) is trial  # of other shapes nothing is known
 
 
 def test_projections_stand_for_many_outputs(tmp_path, reference, monkeypatch):
