@@ -44,17 +44,17 @@ class FreeNames:
     """Names that are not taken yet."""
 
     def __init__(self, taken: set[str]) -> None:
-        self._taken = {"nl", "nisa", "nki", "kernel", *taken}
+        self.taken = {"nl", "nisa", "nki", "kernel", *taken}
 
     def new(self, wanted: str) -> str:
         """The wanted name, with a number when it is taken."""
         name = re.sub(r"\W", "_", wanted)
         number = 2
         unique = name
-        while unique in self._taken:
+        while unique in self.taken:
             unique = f"{name}_{number}"
             number += 1
-        self._taken.add(unique)
+        self.taken.add(unique)
         return unique
 
 

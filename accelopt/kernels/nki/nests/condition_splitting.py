@@ -11,10 +11,10 @@ from accelopt.algorithm.index import Axis, Index
 from accelopt.kernels.nki.nests.preparing import MOST_PIECES
 
 
-def deciding(definitions: Iterable[Definition]) -> Mapping[Axis, tuple[int, ...]]:
+@functools.lru_cache(maxsize=1024)
+def deciding(definitions: tuple[Definition, ...]) -> Mapping[Axis, tuple[int, ...]]:
     """Short axes along which conditions change, with where parts begin in which none does, each of which
     is written on its own; one that decides where a condition changes along a longer one, element by element."""
-    definitions = tuple(definitions)
     along = {condition: condition.axes for condition in _conditions(definitions)}
     shared = {axis for axes in along.values() if len(axes) > 1 for axis in axes}
     found: dict[Axis, set[int]] = {}
@@ -38,12 +38,12 @@ def _change(condition: Index, axis: Axis) -> int:
     return -(condition.constant // factor) if factor > 0 else condition.constant // -factor + 1
 
 
+@functools.lru_cache(maxsize=1024)
 def parts_along(
-    definitions: Iterable[Definition], alone: bool = False
+    definitions: tuple[Definition, ...], alone: bool = False
 ) -> Mapping[Axis, tuple[int, ...]]:
     """Of longer axes, where parts begin in which no condition changes, in one element of the short ones;
     of those that have few such parts, or with `alone` of those that conditions are on alone."""
-    definitions = tuple(definitions)
     short = deciding(definitions)
     found: dict[Axis, set[int]] = {}
     for condition in _conditions(definitions):
@@ -66,15 +66,16 @@ def parts_along(
     }
 
 
-def changing(definitions: Iterable[Definition]) -> Mapping[Axis, tuple[int, ...]]:
+@functools.lru_cache(maxsize=1024)
+def changing(definitions: tuple[Definition, ...]) -> Mapping[Axis, tuple[int, ...]]:
     """Of longer axes, where another of two values is taken that are both computed or brought."""
-    chosen = [
+    chosen = tuple(
         Map(d.out, (), part)
         for d in definitions
         for e in expressions_of(d)
         for part in walk(e)
         if isinstance(part, Where) and not isinstance(part.on_false, Constant)
-    ]
+    )
     return parts_along(chosen)
 
 

@@ -103,13 +103,14 @@ class Emitter(Calculation):
         self, algorithm: Algorithm, nest: Nest, spec: Hardware, dialect: Dialect,
         numbers: Mapping[float, str], taken: set[str], in_parts: bool = True,
         in_place: Mapping[str, str] = {},
+        reader: Callable[[Algorithm, frozenset[str]], Reading] = Reading,
     ) -> None:  # fmt: skip
         try:
             algorithm, self.added = accumulated(algorithm, nest.accumulated)
         except NotTogether as refusal:
             raise NotNested(str(refusal)) from refusal
         check_scatters(algorithm, nest)
-        reading = Reading(algorithm, {name for name, _, _ in nest.ways})
+        reading = reader(algorithm, frozenset(name for name, _, _ in nest.ways))
         names = FreeNames(taken)
         results = {array.name for array in algorithm.outputs}
         super().__init__(names, Writer(dialect, names), spec, results, reading, numbers)
@@ -130,6 +131,7 @@ class Emitter(Calculation):
                 self.outside[array.name] = self.names.new(f"{array.name}_view")
         self.outside |= {out: self.outside[name] for out, name in self.in_place.items()}
         self.deciding = deciding(algorithm.definitions)
+        self.in_parts = in_parts
         self.parts = self._parts(in_parts)
         self.margins = margins_of(algorithm, self.reading, lambda name: (
             self.deciding.keys() | self.parts[name].keys() | self._whole(name)))  # fmt: skip
@@ -147,7 +149,6 @@ class Emitter(Calculation):
         self.partitions = Partitions(self)
         self.recurrences = Recurrences(self)
         self.on_chip = OnChip(self)
-        self.readers = {name: self.readers_of(name) for name in self.definitions}
         self.exchanged: dict[str, bool] = {}
         """Definitions of which a core reads what the other computed, and whether it has waited for it."""
         self.program: dict[Axis, Span] = {}
@@ -197,13 +198,13 @@ class Emitter(Calculation):
 
     def is_written(self, name: str) -> bool:
         """Whether a definition's elements go to HBM: results, and what other stages read."""
-        later = self.readers[name] - self._beside(name)
+        later = self.reading.readers[name] - self._beside(name)
         return name in self.results or bool(later and name not in self.nest.held)
 
     def axes_of_stored(self, stage: Stage) -> list[Axis]:
         """The axes of all that a stage gives others."""
         given = [d for d in map(self.definitions.__getitem__, stage.members)
-                 if d.out in self.results or self.readers[d.out] - set(stage.members)]  # fmt: skip
+                 if d.out in self.results or self.reading.readers[d.out] - set(stage.members)]  # fmt: skip
         return (
             [axis for axis in given[0].axes if all(axis in d.axes for d in given)] if given else []
         )
@@ -220,9 +221,9 @@ class Emitter(Calculation):
             taken = _taken(stage)
             for name in stage.members:
                 definition = self.definitions[name]
-                along = parts_along([definition]) if isinstance(definition, Map) else {}
+                along = parts_along((definition,)) if isinstance(definition, Map) else {}
                 if of_products and product_in(definition):
-                    along = parts_along([definition], alone=True)
+                    along = parts_along((definition,), alone=True)
                     along = {axis: s for axis, s in along.items() if axis in definition.axes}
                 found[name] = {a: s for a, s in along.items() if a.name not in taken}
         return found
@@ -230,7 +231,7 @@ class Emitter(Calculation):
     def _whole(self, name: str) -> set[Axis]:
         """Axes that one of two values is taken along, and that lie whole beside each other."""
         stage = next(stage for stage in self.nest.stages if name in stage.members)
-        along = changing([self.definitions[name]])
+        along = changing((self.definitions[name],))
         return {axis for axis in along if axis.name not in _taken(stage)}
 
     def emit(self) -> list[NestNode]:
@@ -253,7 +254,7 @@ class Emitter(Calculation):
         for name, last in apart.items():
             raise NotNested(f"{name} is computed in another stage than {last}")
         inside = {name for name, _ in self.nest.accumulated}
-        members = [self.definitions[name] for name in stage.members if name not in inside]
+        members = tuple(self.definitions[name] for name in stage.members if name not in inside)
         self.deciding = deciding(members)
         self.moments = moments_of(self.reading, members, dict(self.nest.engines))
         axes = {axis.name: axis for d in members for axis in own_axes(d)}
@@ -266,7 +267,7 @@ class Emitter(Calculation):
         self.put_comment(members)
         self.program = self.programs.get(stage, {})
         for name, waited in self.exchanged.items():
-            if not waited and self.readers[name] & set(stage.members):
+            if not waited and self.reading.readers[name] & set(stage.members):
                 self.put(f"nisa.core_barrier({self.outside[name]}, {tuple(range(CORES))})")
                 self.exchanged[name] = True
         lying = tuple(axes[part.axis] for part in stage.partition)
@@ -540,7 +541,7 @@ class Emitter(Calculation):
         order, last = list(members), dict[str, Definition]()
         names = {d.out for d in members}
         for product in members:
-            readers = self.readers[product.out]
+            readers = self.reading.readers[product.out]
             if not self.reading.meanings[product.out].product or len(readers) != 1:
                 continue
             (name,) = readers
@@ -574,7 +575,7 @@ class Emitter(Calculation):
         if definition.out in self.laid:  # the axes of the stage's loops lie beside each other
             axes = tuple(sorted(axes, key=lambda axis: axis in where.spans))
         later = self.stage.members[self.stage.members.index(definition.out) + 1 :]
-        local = bool(self.readers[definition.out] & set(later))
+        local = bool(self.reading.readers[definition.out] & set(later))
         stored = self.is_stored(definition)
         out = self.arrays.get(definition.out)
         dtype = out.dtype if out and not local else "float32"
@@ -637,17 +638,21 @@ class Emitter(Calculation):
         each = size // math.prod(where.span(axis).width for axis in batch) * where.rows
         return size <= KEPT_BYTES and each < LITTLE
 
-    def with_ends(self, definition: Definition, where: Where) -> Where:
-        """A place with the room beyond the ends of axes that is read there, of those that are whole."""
+    def ends_of(self, definition: Definition, where: Where) -> dict[Axis, tuple[int, int]]:
+        """How many elements are read before and after axes, of those that are read beyond their ends."""
         margins = self.margins.get(definition.out)
         ends = dict(zip(definition.axes, margins.ends, strict=True)) if margins else {}
         if isinstance(definition, Scan) and self.recurrences.begins(definition, where) is not None:
             low, high = ends.get(definition.along, (0, 0))
             ends[definition.along] = max(low, 1), high
+        return {axis: own for axis, own in ends.items() if any(own)}
+
+    def with_ends(self, definition: Definition, where: Where) -> Where:
+        """A place with the room beyond the ends of axes that is read there, of those that are whole."""
         spans = {
             axis: Span(At(-low), low + axis.extent + high)
-            for axis, (low, high) in ends.items()
-            if (low or high) and axis in where.free({axis})
+            for axis, (low, high) in self.ends_of(definition, where).items()
+            if axis in where.free({axis})
             if where.span(axis) == Span(At(), axis.extent)
         }
         return where.within(spans)
@@ -702,14 +707,6 @@ class Emitter(Calculation):
             finish(whole, view)
 
         self.each(where, [(axis, size) for axis, size in parts if axis not in self.deciding], part)
-
-    def readers_of(self, array: str) -> set[str]:
-        """The definitions that read an array."""
-        return {
-            out
-            for out, meaning in self.reading.meanings.items()
-            if any(value.array == array for root in meaning.roots for value in inputs_of(root))
-        }
 
     # Products.
 

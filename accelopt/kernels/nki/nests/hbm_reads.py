@@ -481,7 +481,7 @@ class Memory:
             )
             for _, steps in (self.emitter.affine(index, wide) for index in value.indices)
         )  # windows that overlap
-        readers = self.emitter.readers_of(array.name) & set(self.emitter.stage.members)
+        readers = self.emitter.reading.readers[array.name] & set(self.emitter.stage.members)
         size = parse(array.dtype).itemsize
         if not inner and not between and hull >= exact and len(readers) < 2:
             return self.widened(array, value, where, True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from accelopt.algorithm.algorithm import Algorithm, Array
-from accelopt.hardware import TARGETS
+from accelopt.hardware import TARGETS, Hardware
 from accelopt.kernels.nki.nests.emission import CORES, Emitter
 from accelopt.kernels.nki.nests.in_place import written_over
 from accelopt.kernels.nki.nests.loop_rerolling import folded
@@ -21,7 +21,8 @@ from accelopt.kernels.nki.nests.nest import (
     in_terms,
 )
 from accelopt.kernels.nki.nests.nest import ready as readied
-from accelopt.kernels.nki.nests.statements import Price, price, rendered
+from accelopt.kernels.nki.nests.statements import NestNode, Price, price, rendered
+from accelopt.kernels.nki.nests.value_graphs import Reading
 from accelopt.kernels.nki.nests.wrapping import wrapped
 from accelopt.parsing import parse_expression, parse_python
 from accelopt.sim.dialects.dialect import Dialect
@@ -33,6 +34,7 @@ HEADERS: Mapping[Dialect, str] = {
 }
 
 
+Made = TypeVar("Made")
 FAULTS = (LookupError, ArithmeticError, AssertionError, ValueError, RecursionError)
 
 
@@ -65,34 +67,31 @@ def lower_nest(
 ) -> Lowered:
     """The kernel that computes `algorithm` as a nest of it says. Raises NotNested for a nest that has
     no such kernel, with the definition that is in the way and why."""
+    emitter, nodes = emitted(
+        algorithm, nest, interface, target, dialect, lambda e: folded(e.emit(), e.names)
+    )
+    return _kernel(emitter, nodes, interface, TARGETS[target])
+
+
+def emitted(
+    algorithm: Algorithm, nest: Nest, interface: Interface, target: str, dialect: Dialect,
+    write: Callable[[Emitter], Made], reader: Callable[[Algorithm, frozenset[str]], Reading] = Reading,
+) -> tuple[Emitter, Made]:  # fmt: skip
+    """What `write` makes with who writes a nest's statements, and that. Raises NotNested, as `lower_nest`."""
     try:
         try:
-            return _lowered(algorithm, nest, interface, target, dialect)
+            return _emitted(algorithm, nest, interface, target, dialect, write, reader, True)
         except TurnedInParts:
-            return _lowered(algorithm, nest, interface, target, dialect, in_parts=False)
+            return _emitted(algorithm, nest, interface, target, dialect, write, reader, False)
     except FAULTS as error:
         raise NotNested(f"lowering itself failed with {type(error).__name__}") from error
 
 
-def has_kernel(algorithm: Algorithm, nest: Nest, target: str) -> bool:
-    """Whether a nest has a kernel: what `lower_nest` does but for the text."""
-    for in_parts in (True, False):
-        try:
-            ready, made = in_terms(_complete(algorithm, nest), nest, TARGETS[target])
-            names = {array.name for array in (*ready.inputs, *ready.outputs)}
-            Emitter(ready, made, TARGETS[target], "neuronxcc", {}, names, in_parts).emit()
-            return True
-        except TurnedInParts:
-            continue
-        except (NotNested, *FAULTS):
-            return False
-    return False
-
-
-def _lowered(
+def _emitted(
     algorithm: Algorithm, nest: Nest, interface: Interface, target: str, dialect: Dialect,
-    in_parts: bool = True,
-) -> Lowered:  # fmt: skip
+    write: Callable[[Emitter], Made], reader: Callable[[Algorithm, frozenset[str]], Reading],
+    in_parts: bool,
+) -> tuple[Emitter, Made]:  # fmt: skip
     ready, nest = in_terms(_complete(algorithm, nest), nest, TARGETS[target])
     if nest.cores and (dialect != "nki" or TARGETS[target].generation < 3):
         raise NotNested(f"{target} has no launch on two cores in {dialect}")
@@ -103,17 +102,24 @@ def _lowered(
     taken = {*names, "nt", *re.findall(r"[A-Za-z_]\w*", signature)}
     in_place = written_over(ready, nest)
     while True:
-        numbers, free = interface.numbers, {*taken}
         try:
             emitter = Emitter(
-                ready, nest, TARGETS[target], dialect, numbers, free, in_parts, in_place
-            )
-            nodes = folded(emitter.emit(), emitter.names)
-            break
+                ready, nest, TARGETS[target], dialect, interface.numbers, {*taken}, in_parts,
+                in_place, reader,
+            )  # fmt: skip
+            return emitter, write(emitter)
         except ReadAfterChange as refusal:
             if not {*refusal.args} & {*in_place.values()}:
                 raise NotNested(f"{refusal} is read after it was changed in place") from None
             in_place = {out: name for out, name in in_place.items() if name not in refusal.args}
+
+
+def _kernel(
+    emitter: Emitter, nodes: list[NestNode], interface: Interface, spec: Hardware
+) -> Lowered:
+    """The text of a kernel of these statements, and what it costs."""
+    ready, dialect = emitter.algorithm, emitter.text.dialect
+    signature = interface.signature or ", ".join(array.name for array in ready.inputs)
     returned = ready.returned
     named = [emitter.in_place.get(array.name, array.name) for array in returned]
     over = {*emitter.in_place.values()} & {array.name for array in ready.inputs}
@@ -148,9 +154,9 @@ def _lowered(
         lines.append(f"    # New arrays: the kernel before changed {', '.join(new)} in place.")
     comma = "," if interface.sequence and len(named) == 1 else ""
     lines.append(f"    return {', '.join(named)}{comma}")
-    if nest.cores:
+    if emitter.nest.cores:
         lines += ["", "", f"kernel = {interface.name}[{CORES}]"]
-    return Lowered("\n".join(lines) + "\n", price(nodes, TARGETS[target]))
+    return Lowered("\n".join(lines) + "\n", price(nodes, spec))
 
 
 def lower_part(

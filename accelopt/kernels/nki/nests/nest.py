@@ -175,6 +175,7 @@ class TurnedInParts(NotNested):
     """An operand that differs along its own axes, in parts, is turned: it is to be read beyond those instead."""
 
 
+@functools.lru_cache(maxsize=4096)
 def product_in(definition: Definition) -> Contraction | None:
     """The matrix product that a definition is. A sum whose results lie beside each other in memory
     where the summed elements do not is one with ones: the Tensor engine sums over partitions."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from accelopt.algorithm.algorithm import Definition
 from accelopt.algorithm.index import Axis, index_of
-from accelopt.kernels.nki.nests.axis_positions import At
+from accelopt.kernels.nki.nests.axis_positions import At, Span
 from accelopt.kernels.nki.nests.nest import NotNested
 from accelopt.kernels.nki.nests.places import View, Where
 from accelopt.kernels.nki.nests.text import Tile, collected
@@ -19,13 +19,26 @@ if TYPE_CHECKING:
 
 class _Held(NamedTuple):
     """All of a definition: `lying` are the axes on partitions, with how many elements of each; parts of
-    one that is longer follow one another, `step` elements apart."""
+    one that is longer follow one another, `step` elements apart. Of the others, what is read beyond their
+    ends is there too: `ends` are how many elements before and after."""
 
     tile: Tile
     axes: tuple[Axis, ...]
     lying: dict[Axis, int]
     strides: dict[Axis, int]
     step: int
+    ends: dict[Axis, tuple[int, int]]
+
+    @property
+    def lies(self) -> tuple[object, ...]:
+        """All of this but for its name."""
+        maps = (tuple(found.items()) for found in (self.lying, self.strides, self.ends))
+        return (*self.tile[1:], self.step, *maps)
+
+    @property
+    def first(self) -> int:
+        """The place of the first element, behind those before the ends."""
+        return sum(low * self.strides[axis] for axis, (low, _) in self.ends.items())
 
 
 class OnChip:
@@ -47,7 +60,7 @@ class OnChip:
         found = self.held[name]
         if found.axes and tuple(found.lying) != where.part:
             raise NotNested(f"{name} stays on the chip, and its parts lie there in two ways")
-        offset = At()
+        offset = At(found.first)
         for axis in definition.axes:
             if axis in found.lying:
                 offset = offset + self._round(found, axis, where) * found.step
@@ -65,18 +78,27 @@ class OnChip:
         if len(cut) > 1 or any(axis.extent % lying[axis] for axis in cut):
             raise NotNested(f"{name} does not lie on partitions in equal parts of one axis")
         strides, step = dict[Axis, int](), 1
+        found = emitter.ends_of(definition, where)
+        ends = {axis: found[axis] for axis in found.keys() - lying.keys()}
         for axis in reversed([axis for axis in definition.axes if axis not in lying]):
             own = axis not in emitter.program
             strides[axis] = step if own else 0
-            step *= axis.extent if own else 1
+            step *= axis.extent + sum(ends.get(axis, ())) if own else 1
         rounds = math.prod(axis.extent // lying[axis] for axis in cut)
         tile = Tile(emitter.names.new(name), where.rows, step * rounds, "float32")
         taken = 4 * sum(one.width for one in (tile, *(found.tile for found in self.held.values())))
         if taken > emitter.spec.sbuf_usable_bytes // 2:
             raise NotNested(f"{name} does not fit half of SBUF, with what stays there")
+        held = _Held(tile, definition.axes, lying, strides, step, ends)
         with emitter.at(0):
             emitter.declare(tile)
-        return _Held(tile, definition.axes, lying, strides, step)
+            whole = Where(where.part, emitter.program, definition.axes)
+            spans = {a: Span(At(-low), low + a.extent + high) for a, (low, high) in ends.items()}
+            before = emitter.recurrences.begins(definition, where)
+            for n in range(rounds if ends else 0):
+                view = View(tile, At(n * step), strides)
+                emitter.fill_ends(view, whole.within(spans), whole, [*reversed(strides)], before)
+        return held
 
     def _round(self, found: _Held, axis: Axis, where: Where) -> At:
         """In which of its parts an axis is at a place. Raises NotNested where that is in none."""
@@ -93,7 +115,7 @@ class OnChip:
         found = self.held.get(value.array)
         if found is None:
             return None
-        offset, strides, lying = At(), dict[Axis, int](), dict[Axis, Axis]()
+        offset, strides, lying = At(found.first), dict[Axis, int](), dict[Axis, Axis]()
         if not found.axes and where.rows <= found.tile.partitions:
             return View(found.tile, offset, strides)  # the same on every partition
         for axis, index in zip(found.axes, value.indices, strict=True):
@@ -101,7 +123,8 @@ class OnChip:
                 base, steps = self.emitter.affine(index, where)
                 widths = {a: (where.span(a).width, s) for a, s in steps.items()}
                 low, high = self.emitter.bounds(base, widths)
-                if set(steps) & set(where.part) or low < 0 or high >= axis.extent:
+                before, after = found.ends.get(axis, (0, 0))
+                if set(steps) & set(where.part) or low < -before or high >= axis.extent + after:
                     raise NotNested(f"{value.array} is read across the partitions that hold it")
                 offset = offset + base * found.strides[axis]
                 for other, step in steps.items():

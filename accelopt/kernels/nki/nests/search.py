@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from accelopt.algorithm.algorithm import Algorithm, axes_of
-from accelopt.kernels.nki.nests.lowering import Interface, Lowered, lower_nest
+from accelopt.kernels.nki.nests.lowering import Interface, lower_nest
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, product_in, ready
+from accelopt.kernels.nki.nests.pricing import Prices
 from accelopt.kernels.nki.nests.primitives import (
     Ahead,
     across_partitions,
@@ -18,6 +19,7 @@ from accelopt.kernels.nki.nests.primitives import (
     rows_read,
 )
 from accelopt.kernels.nki.nests.starts import on_two_cores, starting_nests, with_sums_in_runs
+from accelopt.kernels.nki.nests.statements import Price
 from accelopt.kernels.nki.predicted_times import Refused, Times
 from accelopt.sim.dialects.dialect import Dialect
 
@@ -39,11 +41,11 @@ HOPELESS = 1.5
 
 @dataclass(frozen=True)
 class TimedNest:
-    """A nest with its kernel and its simulated time in ms; infinite where the core refuses it, for
+    """A nest with its price and its simulated time in ms; infinite where the core refuses it, for
     the reason `refusal`."""
 
     nest: Nest
-    lowered: Lowered
+    price: Price
     latency_ms: float
     refusal: str = ""
 
@@ -71,44 +73,50 @@ class _Search:
         self.found = FoundNests()
         self.known = math.inf
         """The least simulated time of what was searched before."""
-        self.seen: set[str] = set()
-        self.lowered: dict[Nest, Lowered | None] = {}
+        self.seen: set[object] = set()
+        """The kernels that were timed."""
+        self.asked: set[Nest] = set()
+        self.prices = Prices(algorithm, target, dialect, interface)
 
-    def priced(self, nests: Iterable[Nest]) -> list[tuple[Nest, Lowered]]:
+    def priced(self, nests: Iterable[Nest]) -> list[tuple[Nest, Price]]:
         """Those that have a kernel not timed before, the cheapest in closed form first."""
-        made: dict[str, tuple[Nest, Lowered]] = {}
+        made: dict[object, tuple[Nest, Price]] = {}
         for nest in dict.fromkeys(nests):
-            if nest not in self.lowered:
-                try:
-                    self.lowered[nest] = lower_nest(
-                        self.algorithm, nest, self.interface, self.target, self.dialect
-                    )
-                    self.found.priced += 1
-                except NotNested as refusal:
-                    self.lowered[nest] = None
+            try:
+                price, text = self.prices.of(nest)
+            except NotNested as refusal:
+                if nest not in self.asked:
                     self.refuse(str(refusal))
-            lowered = self.lowered[nest]
-            if lowered is not None and lowered.source not in self.seen:
-                made.setdefault(lowered.source, (nest, lowered))
+            else:
+                self.found.priced += nest not in self.asked
+                if text not in self.seen:
+                    made.setdefault(text, (nest, price))
+            self.asked.add(nest)
         return sorted(made.values(), key=_cost)
 
     def refuse(self, reason: str) -> None:
         """Counts a refusal."""
         self.found.refused[reason] = self.found.refused.get(reason, 0) + 1
 
-    def time(self, pairs: Sequence[tuple[Nest, Lowered]]) -> None:
-        """Times kernels on the simulated core, but for those whose busiest engine alone takes much longer
-        than the fastest."""
+    def time(self, pairs: Sequence[tuple[Nest, Price]], most: float = math.inf) -> None:
+        """Times the first kernels of some, at most so many, on the simulated core, but for those whose busiest
+        engine alone takes much longer than the fastest."""
         best = min(self.best, self.known)
-        pairs = [pair for pair in pairs if pair[1].price.ms < LOOSE * best]
-        if not pairs:
+        made: dict[str, tuple[Nest, Price]] = {}
+        for nest, price in pairs:
+            if price.ms < LOOSE * best and len(made) < most:
+                self.seen.add(self.prices.of(nest).text)
+                given = self.algorithm, nest, self.interface, self.target, self.dialect
+                source = lower_nest(*given).source
+                if source not in self.seen:
+                    self.seen.add(source)
+                    made[source] = nest, price
+        if not made:
             return
-        sources = [lowered.source for _, lowered in pairs]
-        self.seen.update(sources)
-        taken = self.times(sources, HOPELESS * best)
+        taken = self.times([*made], HOPELESS * best)
         self.found.timed += [
-            TimedNest(nest, lowered, ms, ms.reason if isinstance(ms, Refused) else "")
-            for (nest, lowered), ms in zip(pairs, taken, strict=True)
+            TimedNest(nest, price, ms, ms.reason if isinstance(ms, Refused) else "")
+            for (nest, price), ms in zip(made.values(), taken, strict=True)
         ]
         self.found.timed.sort(key=lambda timed: timed.latency_ms)
 
@@ -119,7 +127,7 @@ class _Search:
 
     def run(self) -> FoundNests:
         """All of it; from nests with batches side by side on their own, so that neither crowds out the other."""
-        starts = list(starting_nests(self.algorithm, self.target))
+        starts = list(starting_nests(self.algorithm, self.target, self.prices))
         apart = [n for n in starts if shares_what_is_summed(self.algorithm, n)]
         self.descend([nest for nest in starts if nest not in apart])
         self.known, first, self.found.timed = self.best, self.found.timed, []
@@ -145,7 +153,7 @@ class _Search:
                     continue
                 tried.add(timed.nest)
                 near = sorted((*self.changed(timed), *self.changed(timed, ahead=True)), key=_cost)
-                self.time([pair for pair in near if pair[1].price.ms < LOOSE * self.best][:EACH])
+                self.time(near, EACH)
             if self.best > before * (1 - LEAST_GAIN):
                 break
         # Closed forms say nothing of what is made one round ahead.
@@ -156,7 +164,7 @@ class _Search:
         self.time(self.priced(made for made in runs if made is not None))
         for _ in range(ROUNDS):
             before = self.best
-            self.time(self.priced(self.on_engines(self.found.timed[0].nest))[:EACH])
+            self.time(self.priced(self.on_engines(self.found.timed[0].nest)), EACH)
             if self.best > before * (1 - LEAST_GAIN):
                 break
 
@@ -173,13 +181,13 @@ class _Search:
         ]
         to_all = self.priced(filter(comes_to_all, self.varied(starts)))
         first = self.priced(nest for nest in self.varied(starts) if not comes_to_all(nest))
-        near = [p for p in first[:FIRST] if p[1].price.ms < FAR * first[0][1].price.ms]
+        near = [p for p in first[:FIRST] if p[1].ms < FAR * first[0][1].ms]
         self.time(near)
         if self.best == math.inf:
             self.time(first[len(near) :])
-        self.time(self.priced(turned)[: FIRST // 2])
-        self.time(to_all[: FIRST // 5])
-        self.time(self.priced(self.varied(here))[: FIRST // 2])
+        self.time(self.priced(turned), FIRST // 2)
+        self.time(to_all, FIRST // 5)
+        self.time(self.priced(self.varied(here)), FIRST // 2)
 
     def varied(self, starts: Sequence[Nest]) -> Iterator[Nest]:
         """Nests, and what they are with wide instructions, rows spread, operands resident."""
@@ -207,7 +215,7 @@ class _Search:
                         made = {**own, name: engine}
                         yield nest.model_copy(update={"engines": tuple(made.items())})
 
-    def changed(self, timed: TimedNest, ahead: bool = False) -> list[tuple[Nest, Lowered]]:
+    def changed(self, timed: TimedNest, ahead: bool = False) -> list[tuple[Nest, Price]]:
         """What single primitives make of a nest: all but those that make operands ahead, or those, but in
         loops in which an operand would be brought more often than before."""
         made: list[Nest] = []
@@ -217,8 +225,8 @@ class _Search:
                     made.append(changed(primitive, self.algorithm, timed.nest, self.target))
                 except NotNested as refusal:
                     self.refuse(str(refusal))
-        most = timed.lowered.price.moved if ahead else math.inf
-        return [pair for pair in self.priced(made) if pair[1].price.moved <= most]
+        most = timed.price.moved if ahead else math.inf
+        return [pair for pair in self.priced(made) if pair[1].moved <= most]
 
 
 def _kind(nest: Nest) -> tuple[object, ...]:
@@ -241,9 +249,9 @@ def shares_what_is_summed(algorithm: Algorithm, nest: Nest) -> bool:
     return any(parts[0].axis in own[name] for name, parts in nest.contracted)
 
 
-def _cost(pair: tuple[Nest, Lowered]) -> tuple[float, float]:
+def _cost(pair: tuple[Nest, Price]) -> tuple[float, float]:
     """The busiest engine's time, then that of all."""
-    return pair[1].price.ms, sum(pair[1].price.engines.values())
+    return pair[1].ms, sum(pair[1].engines.values())
 
 
 def with_stages(nest: Nest, update: Mapping[str, object]) -> Nest:

@@ -19,7 +19,6 @@ from accelopt.algorithm.algorithm import (
 from accelopt.algorithm.contraction import Contraction
 from accelopt.algorithm.index import Axis
 from accelopt.hardware import TARGETS
-from accelopt.kernels.nki.nests import lowering
 from accelopt.kernels.nki.nests.computed_together import (
     NotTogether,
     accumulating,
@@ -44,6 +43,7 @@ from accelopt.kernels.nki.nests.nest import (
     ready,
 )
 from accelopt.kernels.nki.nests.preparing import own_axes, prepared
+from accelopt.kernels.nki.nests.pricing import Prices
 from accelopt.kernels.nki.nests.primitives import (
     Cores,
     changed,
@@ -64,12 +64,15 @@ SHORT = 2048
 MOST_TILES = 4
 
 
-def starting_nests(algorithm: Algorithm, target: str = "trn1") -> Iterator[Nest]:
+def starting_nests(
+    algorithm: Algorithm, target: str = "trn1", prices: Prices | None = None
+) -> Iterator[Nest]:
     """Different nests from which all others are reached by single primitives."""
     seen: set[Nest] = set()
+    has_kernel = (prices or Prices(algorithm, target)).has_kernel
     for chosen in choices(algorithm):
         here = {f"{array}_here" for array in chosen.brought}
-        nests = _starting(algorithm, chosen, target, seen)
+        nests = _starting(algorithm, chosen, target, seen, has_kernel)
         yield from (nest for nest in nests if not here or here & {*nest.held})
 
 
@@ -95,15 +98,12 @@ def choices(algorithm: Algorithm) -> Iterator[Nest]:
         yield PLAIN.model_copy(update={"repeated": steps})
 
 
-def _starting(algorithm: Algorithm, chosen: Nest, target: str, seen: set[Nest]) -> Iterator[Nest]:
+def _starting(
+    algorithm: Algorithm, chosen: Nest, target: str, seen: set[Nest],
+    has_kernel: Callable[[Nest], bool],
+) -> Iterator[Nest]:  # fmt: skip
     """Those of one choice that are not `seen`."""
-    plain, known = ready(algorithm, chosen), dict[Nest, bool]()
-
-    def has_kernel(nest: Nest) -> bool:
-        if nest not in known:
-            known[nest] = lowering.has_kernel(algorithm, nest, target)
-        return known[nest]
-
+    plain = ready(algorithm, chosen)
     first = default_nest(algorithm, target, chosen)
     seen.add(first)
     yield first

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections import defaultdict
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
@@ -94,6 +95,11 @@ class Reading:
         self.meanings = {d.out: self._meaning(d) for d in algorithm.definitions}
         self._conditional: dict[Value, bool] = {}
         self.uses = self._uses()
+        self.readers: dict[str, set[str]] = defaultdict(set)
+        """By array, the definitions that read it."""
+        for out, meaning in self.meanings.items():
+            for value in (value for root in meaning.roots for value in inputs_of(root)):
+                self.readers[value.array].add(out)
 
     def _uses(self) -> dict[Value, int]:
         """How many other values, and definitions, take each value."""

@@ -15,7 +15,16 @@ import numpy as np
 import pytest
 from warm import core
 
-from accelopt.algorithm.algorithm import Algorithm, Array, Constant, Map, Read, Reduce, from_json
+from accelopt.algorithm.algorithm import (
+    Algorithm,
+    Array,
+    Constant,
+    Map,
+    Read,
+    Reduce,
+    Scan,
+    from_json,
+)
 from accelopt.algorithm.algorithm import Where as Condition
 from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.index import Axis, index_of
@@ -23,6 +32,7 @@ from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, Part, Stage, Way, default_nest
 from accelopt.kernels.nki.nests.preparing import prepared
+from accelopt.kernels.nki.nests.pricing import Prices
 from accelopt.kernels.nki.nests.primitives import (
     PRIMITIVES,
     Accumulate,
@@ -42,6 +52,7 @@ from accelopt.kernels.nki.nests.primitives import (
     Tile,
     Turn,
     applied,
+    changed,
     neighbours,
 )
 from accelopt.kernels.nki.nests.search import comes_to_all
@@ -94,9 +105,12 @@ def test_random_algorithms_by_random_primitives(
     nest = default_nest(algorithm, target)
     check(algorithm, nest, dialect, tmp_path)
     draw = random.Random(seed)
-    fused = draw.choice(list(starting_nests(algorithm, target)))
+    prices = Prices(algorithm, target)
+    fused = draw.choice(list(starting_nests(algorithm, target, prices)))
     check(algorithm, fused, dialect, tmp_path)
     for _ in range(3):
+        whole, price = lower_nest(algorithm, fused, target=target).price, prices.of(fused).price
+        assert (price.moved, price.ms) == (whole.moved, pytest.approx(whole.ms))
         near = list(neighbours(algorithm, fused, target))
         draw.shuffle(near)
         for primitive in near:
@@ -830,6 +844,21 @@ def test_a_state_is_read_a_step_before_on_the_chip(
         text = lower_nest(retention, nest, target=TARGETS[dialect], dialect=dialect).source
         assert "private_hbm" not in text and "tensor_tensor_scan" not in text
         assert text.count("dma_copy(") <= 9  # eight arrays, one of which is read in two parts
+    state = prepared(retention).definition("state")
+    assert isinstance(state, Scan)
+    lying = (Part(axis=state.axes[1].name, size=width),)
+    apart = default_nest(retention, TARGETS[dialect])
+    for change in (
+        Partition(definition="kv", axes=lying), Partition(definition="state", axes=lying),
+        At(definition="kv", consumer="state"), Hold(definition="state", memory="SBUF"),
+        Tile(definition="state", axis=state.along.name, size=1),
+    ):  # fmt: skip
+        apart = changed(change, retention, apart, TARGETS[dialect])
+        if apart.held:
+            check(retention, apart, dialect, tmp_path)
+            text = lower_nest(retention, apart, target=TARGETS[dialect], dialect=dialect).source
+            through = re.findall(r"(\w+) = nl.ndarray\(.*private_hbm", text)
+            assert through and not any(name.startswith("state") for name in through)
 
 
 @pytest.mark.parametrize("dialect", TARGETS)
