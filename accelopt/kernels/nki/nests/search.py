@@ -167,7 +167,9 @@ class _Search:
     def begin(self, starts: Sequence[Nest]) -> None:
         """Times the cheapest nests of some to begin with, and of what they are with wide instructions, rows
         spread, operands resident; then, of those with arrays transposed."""
-        here, starts = ([n for n in starts if bool(n.brought) == of] for of in (True, False))
+        here, starts = (
+            [n for n in starts if bool(n.brought or n.diagonals) == of] for of in (True, False)
+        )
         turned = [
             made for nest in starts if (made := with_arrays_turned(self.algorithm, nest)).turned
         ]

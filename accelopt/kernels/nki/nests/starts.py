@@ -29,6 +29,7 @@ from accelopt.kernels.nki.nests.computed_together import (
     brought,
     repeating,
 )
+from accelopt.kernels.nki.nests.diagonals import diagonals
 from accelopt.kernels.nki.nests.matmul_operands import STARTS
 from accelopt.kernels.nki.nests.nest import (
     PLAIN,
@@ -75,7 +76,7 @@ def starting_nests(algorithm: Algorithm, target: str = "trn1") -> Iterator[Nest]
 
 def choices(algorithm: Algorithm) -> Iterator[Nest]:
     """What may be computed together, without stages: nothing, all sums that can be columns of products, products
-    again for those that combine them along other axes."""
+    again for those that combine them along other axes, sums of scaled operands as products with diagonals."""
     yield PLAIN
     plain, pairs = prepared(algorithm), list[tuple[str, str]]()
     made = plain
@@ -93,6 +94,8 @@ def choices(algorithm: Algorithm) -> Iterator[Nest]:
         yield PLAIN.model_copy(update={"brought": tuple(inputs)})
     for steps in repeating(plain):
         yield PLAIN.model_copy(update={"repeated": steps})
+    if sums := tuple(diagonals(algorithm)):
+        yield PLAIN.model_copy(update={"diagonals": sums})
 
 
 def _starting(algorithm: Algorithm, chosen: Nest, target: str, seen: set[Nest]) -> Iterator[Nest]:

@@ -150,13 +150,20 @@ class Reading:
     def _multiplied(self, left: Value, right: Value) -> str:
         """The format in which two operands are multiplied: as narrow as both are, where that is one
         format; what has no numbers of its own but ones follows the other."""
-        found = set()
-        for operand in (left, right):
-            if operand.kind != "constant":
-                dtype = self._formats.get(operand, operand.dtype)
-                exact = dtype in EXACT_IN_BFLOAT16 or operand.function in COMPARISONS  # 0 or 1
-                found.add("bfloat16" if exact else dtype)
+        found = {dtype for operand in (left, right) if (dtype := self._format(operand))}
         return found.pop() if len(found) == 1 and found <= set(NARROW) else "float32"
+
+    def _format(self, operand: Value) -> str:
+        """The format that has all numbers of an operand; none for a number, and for ones with zeros by position."""
+        if operand.kind == "constant":
+            return ""
+        dtype = self._formats.get(operand)
+        if operand.kind == "where" and not dtype and operand.arguments[1].constant == 0.0:
+            chosen = operand.arguments[0]
+            return self._format(chosen) if chosen.constant in (0.0, 1.0) else operand.dtype
+        dtype = dtype or operand.dtype
+        exact = dtype in EXACT_IN_BFLOAT16 or operand.function in COMPARISONS  # 0 or 1
+        return "bfloat16" if exact else dtype
 
     def value(self, expression: Expression) -> Value:
         """The value of an expression."""
