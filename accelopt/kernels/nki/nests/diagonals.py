@@ -51,10 +51,10 @@ LEAST_ROWS, MOST_ROWS = 32, 128
 
 def with_diagonals(algorithm: Algorithm, name: str, axis: str) -> Algorithm:
     """With a sum of scaled operands as products with diagonals along an axis. Raises NotTogether."""
-    definition = algorithm.definition(name)
-    rows = next((a for a in definition.axes if a.name == axis), None)
-    total = _sum_of_scaled(definition, rows) if rows else None
-    if rows is None or total is None:
+    definition = next((d for d in algorithm.definitions if d.out == name), None)
+    rows = next((a for a in definition.axes if a.name == axis), None) if definition else None
+    total = _sum_of_scaled(definition, rows) if definition and rows else None
+    if definition is None or rows is None or total is None:
         raise NotTogether(f"{name} adds no {LEAST_TERMS} operands that are scaled along {axis}")
     if isinstance(definition, Reduce):
         made: list[Definition] = [_product(definition, total, rows)]

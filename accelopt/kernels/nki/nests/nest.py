@@ -118,7 +118,15 @@ PLAIN = Nest(stages=())
 
 def ready(algorithm: Algorithm, nest: Nest) -> Algorithm:
     """The definitions that the stages of a nest name, of the Algorithm that it is a nest of."""
-    return _ready(algorithm, nest.diagonals, nest.appended, nest.repeated, nest.brought, nest.splits, nest.inlined)
+    return _ready(
+        algorithm,
+        nest.diagonals,
+        nest.appended,
+        nest.repeated,
+        nest.brought,
+        nest.splits,
+        nest.inlined,
+    )
 
 
 @functools.lru_cache(maxsize=256)

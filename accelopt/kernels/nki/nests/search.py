@@ -118,9 +118,10 @@ class _Search:
         return self.found.timed[0].latency_ms if self.found.timed else math.inf
 
     def run(self) -> FoundNests:
-        """All of it; from nests with batches side by side on their own, so that neither crowds out the other."""
+        """All of it; from nests with batches side by side, and with diagonals, on their own, so that neither crowds
+        out the others."""
         starts = list(starting_nests(self.algorithm, self.target))
-        apart = [n for n in starts if shares_what_is_summed(self.algorithm, n)]
+        apart = [n for n in starts if n.diagonals or shares_what_is_summed(self.algorithm, n)]
         self.descend([nest for nest in starts if nest not in apart])
         self.known, first, self.found.timed = self.best, self.found.timed, []
         if apart:
@@ -167,9 +168,7 @@ class _Search:
     def begin(self, starts: Sequence[Nest]) -> None:
         """Times the cheapest nests of some to begin with, and of what they are with wide instructions, rows
         spread, operands resident; then, of those with arrays transposed."""
-        here, starts = (
-            [n for n in starts if bool(n.brought or n.diagonals) == of] for of in (True, False)
-        )
+        here, starts = ([n for n in starts if bool(n.brought) == of] for of in (True, False))
         turned = [
             made for nest in starts if (made := with_arrays_turned(self.algorithm, nest)).turned
         ]
