@@ -12,6 +12,7 @@ from accelopt.algorithm.reductions import fold
 from accelopt.algorithm.value_nodes import (
     INFINITE,
     NEUTRAL,
+    RANKED,
     REMAINING,
     Application,
     Carried,
@@ -78,10 +79,8 @@ def match_replace8(site: WriteSite) -> Value:
     replaced = [
         site.read(inputs["values"], (row, *reshaped([Index(n)], [8], shape))) for n in range(8)
     ]
-    plain = (
-        not site.instruction.mask.constraints
-        and float(str(site.instruction.attributes["replacement"])) <= -INFINITE
-    )
+    number = float(str(site.instruction.attributes["replacement"]))
+    plain = number <= -INFINITE and not site.instruction.mask.constraints
     if not plain or replaced != _largest(values, fresh, body):
         raise site.refusal("it replaces other values than the largest, or by more than the least")
     element, count = site.operand("data"), len(replaced)
@@ -89,6 +88,9 @@ def match_replace8(site: WriteSite) -> Value:
         count += REMAINING.get(element.function, 0)
         if count > len(replaced):
             element, body = element.arguments[0], body.arguments[0]
+    most = min(len(RANKED), math.prod(axis.extent for axis in fresh))
+    if count + len(replaced) > most:
+        raise site.refusal(f"only the {most} largest are told apart")
     least = fold(values, f"largest_{count}", fresh, body)
     return values.same(Application(f"without_largest_{count}", (element, least)))
 

@@ -23,21 +23,20 @@ from accelopt.algorithm.algorithm import (
     Expression,
     Read,
     Reduce,
-    Scan,
     Where,
     axes_of,
+    exchanged,
     expressions_of,
     indices_of,
-    parts_of,
     substituted,
     walk,
     with_expressions,
-    with_parts,
 )
 from accelopt.algorithm.contraction import ZERO, contraction, masked_factors, product_of
 from accelopt.algorithm.index import Axis, index_of
 from accelopt.kernels.nki.nests.computed_together import NotTogether
 from accelopt.kernels.nki.nests.read_ranges import in_order
+from accelopt.kernels.nki.nests.shared_element_functions import free_name
 from accelopt.kernels.nki.nests.shared_expressions import terms_of
 from accelopt.kernels.nki.nests.term_sums import LEAST_WIDE, sum_of
 
@@ -59,15 +58,18 @@ def with_diagonals(algorithm: Algorithm, name: str, axis: str) -> Algorithm:
     if isinstance(definition, Reduce):
         made: list[Definition] = [_product(definition, total, rows)]
     else:
-        made, left = [], list[Expression]()
+        made, left, taken = [], list[Expression](), {d.out for d in algorithm.definitions}
+        taken |= {array.name for array in algorithm.inputs}
         for factor, term in terms_of(total):
             if _operand(term, definition, rows):
-                own = Reduce(f"{name}_{len(made)}", definition.axes, (), "add", ZERO)
+                own = Reduce(
+                    free_name(f"{name}_{len(made)}", taken), definition.axes, (), "add", ZERO
+                )
                 made.append(_product(own, term, rows))
                 term = Read(own.out, tuple(map(index_of, own.axes)))
             left.append(term if factor == 1.0 else Apply("multiply", (term, Constant(factor))))
         (whole,) = expressions_of(definition)
-        made.append(with_expressions(definition, [_exchanged(whole, total, sum_of(left))]))
+        made.append(with_expressions(definition, [exchanged(whole, total, sum_of(left))]))
     rest = (d for d in algorithm.definitions if d is not definition)
     return replace(algorithm, definitions=in_order((*rest, *made)))
 
@@ -88,9 +90,9 @@ def _block(axis: Axis) -> int:
 
 def _sum_of_scaled(definition: Definition, rows: Axis) -> Expression | None:
     """The part of a definition that adds operands scaled along an axis; None where there are too few."""
-    if not _block(rows) or isinstance(definition, Scan):
+    whole, *others = expressions_of(definition)
+    if others or not _block(rows):
         return None
-    whole = definition.expression
     if isinstance(definition, Reduce):
         number = math.prod(axis.extent for axis in definition.reduced)
         plain = definition.combiner == "add" and contraction(definition) is None
@@ -123,14 +125,10 @@ def _product(definition: Reduce, term: Expression, rows: Axis) -> Reduce:
     inner = Axis(f"{rows.name}_of", block)
     place = {rows: index_of(rows) // block * block + index_of(inner)}
     off = index_of(rows) % block - index_of(inner)
-    numbers = product_of([f for f in masked_factors(term) if f != tile])
-    diagonal = Where((off, off * -1), substituted(numbers, place, {}), ZERO)
+    numbers, along = [f for f in masked_factors(term) if f != tile], {*definition.reduced} or {rows}
+    inside = product_of([f for f in numbers if axes_of(f) & along])
+    diagonal = Where((off, off * -1), substituted(inside, place, {}), ZERO)
     assert tile is not None
-    whole = product_of([substituted(tile, place, {}), diagonal])
+    rest = [f for f in numbers if not axes_of(f) & along]
+    whole = product_of([substituted(tile, place, {}), diagonal, *rest])
     return replace(definition, reduced=(inner, *definition.reduced), expression=whole)
-
-
-def _exchanged(expression: Expression, old: Expression, new: Expression) -> Expression:
-    if expression == old:
-        return new
-    return with_parts(expression, (_exchanged(p, old, new) for p in parts_of(expression)))

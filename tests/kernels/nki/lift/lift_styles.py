@@ -256,7 +256,7 @@ def above_second(x):
     top = nisa.max8(src=tile)
     nl.store(out[:, 0:64], nl.multiply(tile, nl.greater_equal(tile, top[:, 1:2])))
     nl.store(out[:, 64:65], top[:, 0:1])
-    for _ in range(2):
+    for _ in nl.static_range(2):
         tile = nisa.nc_match_replace8(data=tile, vals=top, imm=-3.0e38)
         top = nisa.max8(src=tile)
     nl.store(out[:, 65:66], top[:, 2:3])
