@@ -82,7 +82,8 @@ def match_replace8(site: WriteSite) -> Value:
     number = float(str(site.instruction.attributes["replacement"]))
     plain = number <= -INFINITE and not site.instruction.mask.constraints
     if not plain or replaced != _largest(values, fresh, body):
-        raise site.refusal("it replaces other values than the largest, or by more than the least")
+        said = "it searches for values and replaces them, other than the largest by -1e38 or less"
+        raise site.refusal(said)
     element, count = site.operand("data"), len(replaced)
     if isinstance(element, Application) and isinstance(body, Application):
         count += REMAINING.get(element.function, 0)

@@ -48,7 +48,7 @@ def test_a_style_is_told_from_a_problem(kernel):
 
 REFUSALS = {
     styles.random_numbers: "it draws random numbers",
-    styles.eight_replaced: "it replaces other values than the largest",
+    styles.eight_replaced: "it searches for values and replaces them",
     styles.turned_around: "what this loop carries from one iteration to the next",
 }
 
