@@ -226,6 +226,13 @@ def with_parts(expression: Expression, parts: Iterable[Expression]) -> Expressio
     return Indirect(expression.axis, *parts) if isinstance(expression, Indirect) else expression
 
 
+def exchanged(expression: Expression, old: Expression, new: Expression) -> Expression:
+    """The expression with another in the place of a part."""
+    if expression == old:
+        return new
+    return with_parts(expression, (exchanged(p, old, new) for p in parts_of(expression)))
+
+
 def with_expressions(definition: Definition, made: Iterable[Expression]) -> Definition:
     """The definition with others in the places of `expressions_of` it."""
     if isinstance(definition, Scan):

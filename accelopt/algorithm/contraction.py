@@ -40,7 +40,7 @@ class Contraction:
 def contraction(definition: Reduce) -> Contraction | None:
     """The matrix product that a Reduce is; None where it is none. Its rows are the axes that come
     first in the result. A product with a vector is none, nor is a sum of squares."""
-    factors = _masked_factors(definition.expression)
+    factors = masked_factors(definition.expression)
     if definition.combiner != "add" or len(factors) < 2:
         return None
     summed = frozenset(definition.reduced)
@@ -61,12 +61,12 @@ def contraction(definition: Reduce) -> Contraction | None:
     )  # fmt: skip
 
 
-def _masked_factors(expression: Expression) -> list[Expression]:
+def masked_factors(expression: Expression) -> list[Expression]:
     """What an expression is the product of, where a mask of the product is one of the factor with its axes, or a factor
     itself where a single one has not all of them (a sum up to a step)."""
     if not isinstance(expression, Where) or expression.on_false != ZERO:
         return factors_of(expression)
-    factors = _masked_factors(expression.on_true)
+    factors = masked_factors(expression.on_true)
     asked = frozenset[Axis]().union(*(c.axes for c in expression.conditions))
     own = [axes_of(factor) for factor in factors]
     fit = min(range(len(own)), key=lambda n: (len(asked - own[n]), len(own[n])))

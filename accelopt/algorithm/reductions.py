@@ -16,6 +16,7 @@ from accelopt.algorithm.value_nodes import (
     INFINITE,
     NEUTRAL,
     RANKED,
+    REMAINING,
     UNDEFINED,
     Application,
     Choice,
@@ -45,6 +46,14 @@ def fold(values: Values, combiner: str, axes: Sequence[Axis], body: Value) -> Va
     for axis in axes:
         repeated *= axis.extent if axis not in used else 1
     axes = [axis for axis in axes if axis in used]
+    if isinstance(body, Application) and body.function in REMAINING:
+        element, least = body.arguments
+        own = least.axes if isinstance(least, Fold) else ()
+        moved = dict(zip(own, map(index_of, axes), strict=False))
+        known = isinstance(least, Fold) and values.substitute(least.body, moved) is element
+        if known and len(own) == len(axes) and repeated == 1 and combiner in {*RANKED, "maximum"}:
+            rank = REMAINING[body.function] + RANKED.get(combiner, 1)
+            return fold(values, f"largest_{rank}", axes, element)
     if combiner in RANKED:
         return _ranked(values, RANKED[combiner], axes, body, repeated)
     if not axes:

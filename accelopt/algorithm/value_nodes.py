@@ -142,8 +142,11 @@ Value = (
 )
 UNDEFINED = Undefined()
 NEUTRAL = {"add": 0.0, "multiply": 1.0, "maximum": -math.inf, "minimum": math.inf}
-RANKED = {f"largest_{rank}": rank for rank in range(2, 9)}
-"""The second to the eighth largest of some elements, of which each counts as often as it occurs."""
+RANKED = {f"largest_{rank}": rank for rank in range(2, 513)}
+"""The second largest of some elements and so on, of which each counts as often as it occurs."""
+REMAINING = {f"without_{name}": rank for name, rank in RANKED.items()}
+"""An element, the other argument being the last of so many that are the largest: less than any where it is one of
+those. Only the largest of such are known."""
 INFINITE = 1e38
 """Numbers that large stand for infinity: kernels begin maxima with the least number of fp32."""
 

@@ -86,7 +86,7 @@ MATCH_REPLACE8 = Opcode(
             dst_idx=OperandLimits(at_least=8, free=8, formats=(UINT16, UINT32, INT32))),
     },
     fits=counts(lambda i: {**_eight(i, "values", "indices"), "result": i.inputs["data"].elements}),
-    not_lifted="it searches for values and replaces them", mask_over="data",
+    mask_over="data",
 )  # fmt: skip
 NONZERO = Opcode(
     "nonzero", ("data",), {"offset": kinds.INTEGER, "padding": kinds.INTEGER}, (Engine.GPSIMD,),

@@ -23,6 +23,7 @@ from accelopt.kernels.nki.actions.primitive_answers import (
 )
 from accelopt.kernels.nki.devices.protocol import KernelFailure
 from accelopt.kernels.nki.lift.failure import NotLifted
+from accelopt.kernels.nki.nests.diagonals import diagonals
 from accelopt.kernels.nki.nests.lowering import Lowered
 from accelopt.kernels.nki.nests.nest import PLAIN, Nest, NotNested, product_in, ready
 from accelopt.kernels.nki.nests.preparing import own_axes
@@ -76,6 +77,8 @@ class Tuning:
             missing |= OF_PRODUCTS
         if len([d for d in definitions if isinstance(d, Reduce)]) < 2:
             missing.add("append")
+        if not any(diagonals(lifted.algorithm)):
+            missing.add("diagonal")
         if not any(masks_of(definitions, axis) for d in definitions for axis in own_axes(d)):
             missing.add("skip")
         if lifted.dialect != "nki":

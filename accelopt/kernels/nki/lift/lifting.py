@@ -15,7 +15,7 @@ from accelopt.algorithm.deep_recursion import deep_recursion
 from accelopt.algorithm.definitions import DefinedOutput, UndefinedOutput, algorithm_of
 from accelopt.algorithm.index import Axis
 from accelopt.algorithm.loop_results import settled
-from accelopt.algorithm.value_nodes import Undefined, Value
+from accelopt.algorithm.value_nodes import REMAINING, Application, Undefined, Value, every
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.reaching_values import KeptArray, Reaching
 from accelopt.sim.dtypes import name_of
@@ -227,6 +227,9 @@ def _refuse_leftovers(reaching: Reaching, value: Value, tensor: Tensor) -> None:
             "running sum nor a scan",
             reaching.loop_at(part.loop).source,
         )
+    if any(isinstance(part, Application) and part.function in REMAINING for part in every(value)):
+        said = "what is left when the largest elements are replaced is read otherwise than for its largest"
+        raise NotLifted(said, tensor.source)
     if isinstance(value, Undefined):
         raise NotLifted("an output is made of memory that nothing has written", tensor.source)
 

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from accelopt.algorithm.algorithm import Constant
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.reductions import fold
 from accelopt.algorithm.value_nodes import (
+    INFINITE,
     NEUTRAL,
+    RANKED,
+    REMAINING,
+    Application,
     Carried,
     Fold,
     Product,
     ScanElement,
     Value,
 )
+from accelopt.algorithm.values import Values
 from accelopt.kernels.nki.lift.instruction_element import WriteSite, reshaped, written_where
 
 
@@ -53,11 +58,42 @@ def max8(site: WriteSite) -> Value:
     if any(site.indexed(c, where).axes & {*fresh} for c in site.instruction.mask.constraints):
         raise site.refusal("its mask changes what its largest elements are taken of")
     body = site.read(data, where)
-    found = fold(values, "largest_8", fresh, body)
-    for rank in range(7, 0, -1):
-        one = fold(values, f"largest_{rank}" if rank > 1 else "maximum", fresh, body)
-        found = values.where([place * -1 + (rank - 1)], one, found)
+    *others, found = _largest(values, fresh, body)
+    for number, one in reversed([*enumerate(others)]):
+        found = values.where([place * -1 + number], one, found)
     return found
+
+
+def _largest(values: Values, axes: Sequence[Axis], body: Value) -> list[Value]:
+    """The largest to the eighth largest."""
+    names = ["maximum", *(f"largest_{rank}" for rank in range(2, 9))]
+    return [fold(values, name, axes, body) for name in names]
+
+
+def match_replace8(site: WriteSite) -> Value:
+    """The data without its eight largest, where those are replaced by less than any."""
+    inputs, values, row = site.instruction.inputs, site.reaching.values, site.coordinates[0]
+    shape = inputs["values"].shape[1:]
+    fresh = site._replace(coordinates=(row,)).fresh(inputs["data"].shape[1:])
+    body = site.read(inputs["data"], (row, *map(index_of, fresh)))
+    replaced = [
+        site.read(inputs["values"], (row, *reshaped([Index(n)], [8], shape))) for n in range(8)
+    ]
+    number = float(str(site.instruction.attributes["replacement"]))
+    plain = number <= -INFINITE and not site.instruction.mask.constraints
+    if not plain or replaced != _largest(values, fresh, body):
+        said = "it searches for values and replaces them, other than the largest by -1e38 or less"
+        raise site.refusal(said)
+    element, count = site.operand("data"), len(replaced)
+    if isinstance(element, Application) and isinstance(body, Application):
+        count += REMAINING.get(element.function, 0)
+        if count > len(replaced):
+            element, body = element.arguments[0], body.arguments[0]
+    most = min(len(RANKED), math.prod(axis.extent for axis in fresh))
+    if count + len(replaced) > most:
+        raise site.refusal(f"only the {most} largest are told apart")
+    least = fold(values, f"largest_{count}", fresh, body)
+    return values.same(Application(f"without_largest_{count}", (element, least)))
 
 
 def find_index8(site: WriteSite) -> Value:

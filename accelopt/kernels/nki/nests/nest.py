@@ -28,6 +28,7 @@ from accelopt.algorithm.contraction import ONE, Contraction, contraction, factor
 from accelopt.algorithm.index import Axis
 from accelopt.hardware import TARGETS, Hardware
 from accelopt.kernels.nki.nests.computed_together import NotTogether, appended, brought, repeated
+from accelopt.kernels.nki.nests.diagonals import with_diagonals
 from accelopt.kernels.nki.nests.preparing import cut, inlined, own_axes, prepared
 from accelopt.kernels.nki.nests.term_sums import in_own_terms, is_short, is_weighted
 
@@ -75,7 +76,7 @@ class Nest(BaseModel):
     is `spread` by the Tensor engine instead of being brought to each by DMA; arrays that are read, or results,
     that lie in HBM along what is on partitions and are `turned` by the Tensor engine; definitions that are `held` in SBUF for later stages instead of going through HBM; those that are `inlined` where they are read; sums
     that are one more column of a product (`appended`); definitions that are computed again for some of their readers
-    (`repeated`); inputs that are `brought` once for all that read the same elements of them; products that are `accumulated` where the last is with which they are added up; axes that are cut
+    (`repeated`); sums of scaled operands that are products with `diagonals` along an axis; inputs that are `brought` once for all that read the same elements of them; products that are `accumulated` where the last is with which they are added up; axes that are cut
     in two by `splits`, by name and size, before anything else; axes of two elements, of which each of the
     two `cores` of a launch computes one: in a stage, of the first that all has that it gives others."""
 
@@ -94,6 +95,7 @@ class Nest(BaseModel):
     inlined: tuple[str, ...] = ()
     appended: tuple[tuple[str, str], ...] = ()
     repeated: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    diagonals: tuple[tuple[str, str], ...] = ()
     brought: tuple[str, ...] = ()
     accumulated: tuple[tuple[str, str], ...] = ()
     splits: tuple[tuple[str, int], ...] = ()
@@ -116,17 +118,27 @@ PLAIN = Nest(stages=())
 
 def ready(algorithm: Algorithm, nest: Nest) -> Algorithm:
     """The definitions that the stages of a nest name, of the Algorithm that it is a nest of."""
-    return _ready(algorithm, nest.appended, nest.repeated, nest.brought, nest.splits, nest.inlined)
+    return _ready(
+        algorithm,
+        nest.diagonals,
+        nest.appended,
+        nest.repeated,
+        nest.brought,
+        nest.splits,
+        nest.inlined,
+    )
 
 
 @functools.lru_cache(maxsize=256)
 def _ready(
-    algorithm: Algorithm, columns: tuple[tuple[str, str], ...],
+    algorithm: Algorithm, diagonals: tuple[tuple[str, str], ...], columns: tuple[tuple[str, str], ...],
     again: tuple[tuple[str, tuple[str, ...]], ...], inputs: tuple[str, ...], splits: tuple[tuple[str, int], ...],
     names: tuple[str, ...],
 ) -> Algorithm:  # fmt: skip
-    made = prepared(algorithm)
     try:
+        for name, axis in diagonals:
+            algorithm = with_diagonals(algorithm, name, axis)
+        made = prepared(algorithm)
         for name, product in columns:
             made = appended(made, name, product)
         for name, readers in again:

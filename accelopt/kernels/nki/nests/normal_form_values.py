@@ -96,6 +96,15 @@ class Builder:
             (left, factor), (right, other) = (a.arguments for a in arguments)
             if factor is other and factor.kind == "constant":
                 return self.apply("multiply", self.apply("subtract", left, right), factor)
+        if function in ("add", "subtract") and any(
+            _is(arguments[0], n) for n in ("add", "subtract")
+        ):
+            # Numbers of fewer axes that stand first are added up before others.
+            (inner, other), right = arguments[0].arguments, arguments[1]
+            small = size_of(inner.axes | right.axes) < size_of(arguments[0].axes)
+            if small and right.kind != "constant":
+                first = self.apply(function, inner, right)
+                return self.apply(arguments[0].function, first, other)
         if function == "negative":
             return self.apply("multiply", arguments[0], self.constant(-1.0))
         if function == "divide":

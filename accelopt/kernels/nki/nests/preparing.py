@@ -24,6 +24,7 @@ from accelopt.algorithm.algorithm import (
     Where,
     arrays_read,
     axes_of,
+    exchanged,
     expressions_of,
     indices_of,
     parts_of,
@@ -138,17 +139,8 @@ def _compared_as_ranked(algorithm: Algorithm) -> Algorithm:
         if isinstance(body, Read):
             continue
         read = Read(name, tuple(map(index_of, own_axes(reduce))))
-
-        def taken(
-            expression: Expression, body: Expression = body, read: Expression = read
-        ) -> Expression:
-            if expression == body:
-                return read
-            return with_parts(
-                expression, (taken(part, body, read) for part in parts_of(expression))
-            )
-
-        rest = [_rewritten(d, taken) for d in algorithm.definitions]
+        change = functools.partial(exchanged, old=body, new=read)
+        rest = [_rewritten(d, change) for d in algorithm.definitions]
         at = algorithm.definitions.index(reduce)
         rest.insert(at, Map(name, own_axes(reduce), body))
         algorithm = replace(algorithm, definitions=tuple(rest))
@@ -216,15 +208,8 @@ def _joint(algorithm: Algorithm) -> Algorithm:
         read: Expression = Read(made.out, first.indices)
         if factor != 1.0:
             read = Apply("multiply", (read, Constant(factor)))
-
-        def taken(
-            expression: Expression, old: Expression = found, new: Expression = read
-        ) -> Expression:
-            if expression == old:
-                return new
-            return with_parts(expression, (taken(p, old, new) for p in parts_of(expression)))
-
-        rest = [_rewritten(d, taken) if d in readers else d for d in algorithm.definitions]
+        change = functools.partial(exchanged, old=found, new=read)
+        rest = [_rewritten(d, change) if d in readers else d for d in algorithm.definitions]
         at = algorithm.definitions.index(product) + 1
         needed = arrays_read(made)
         at = max([at, *(n + 1 for n, d in enumerate(algorithm.definitions) if d.out in needed)])

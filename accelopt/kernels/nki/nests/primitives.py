@@ -36,6 +36,7 @@ from accelopt.kernels.nki.nests.nest import (
     Part,
     Stage,
     Way,
+    default_nest,
     evenly,
     filled,
     partition_of,
@@ -243,6 +244,15 @@ class Append(_Primitive):
     product: str
 
 
+class Diagonal(_Primitive):
+    """`diagonal(definition, axis)`: a sum of three operands or more that are each scaled by a number for each element of an
+    axis is products with diagonals along it, a term each. All stages are those of the default nest again."""
+
+    kind: Literal["diagonal"] = "diagonal"
+    definition: str
+    axis: str
+
+
 class Accumulate(_Primitive):
     """`accumulate(definition, product)`: a product is summed on where another has come to, a later one of its stage
     of which nothing is taken but their sum; with no product, on its own."""
@@ -300,6 +310,7 @@ Primitive = Annotated[
     | Bring
     | Inline
     | Append
+    | Diagonal
     | Accumulate
     | Repeat
     | Cores
@@ -332,6 +343,9 @@ def changed(primitive: Primitive, algorithm: Algorithm, nest: Nest, target: str)
     if primitive.definition not in definitions:
         raise NotNested(f"there is no definition {primitive.definition}")
     definition = definitions[primitive.definition]
+    if isinstance(primitive, Diagonal):
+        pairs = (*nest.diagonals, (definition.out, primitive.axis))
+        return default_nest(algorithm, target, nest.model_copy(update={"diagonals": pairs}))
     if isinstance(primitive, (Orient, Contract, Keep, Ahead)):
         return _with_operands(primitive, definition, nest, target)
     if isinstance(primitive, (Partition, Tile, Columns, Lay, Skip, Bring, Descriptors)):

@@ -126,9 +126,10 @@ class _Search:
         return self.found.timed[0].latency_ms if self.found.timed else math.inf
 
     def run(self) -> FoundNests:
-        """All of it; from nests with batches side by side on their own, so that neither crowds out the other."""
+        """All of it; from nests with batches side by side, and with diagonals, on their own, so that neither crowds
+        out the others."""
         starts = list(starting_nests(self.algorithm, self.target, self.prices))
-        apart = [n for n in starts if shares_what_is_summed(self.algorithm, n)]
+        apart = [n for n in starts if n.diagonals or shares_what_is_summed(self.algorithm, n)]
         self.descend([nest for nest in starts if nest not in apart])
         self.known, first, self.found.timed = self.best, self.found.timed, []
         if apart:

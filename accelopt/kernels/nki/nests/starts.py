@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Literal
 
 from accelopt.algorithm.algorithm import (
@@ -28,7 +29,9 @@ from accelopt.kernels.nki.nests.computed_together import (
     brought,
     repeating,
 )
+from accelopt.kernels.nki.nests.diagonals import diagonals, with_diagonals
 from accelopt.kernels.nki.nests.matmul_operands import STARTS
+from accelopt.kernels.nki.nests.matmul_time import matmul_ns
 from accelopt.kernels.nki.nests.nest import (
     PLAIN,
     Nest,
@@ -54,6 +57,7 @@ from accelopt.kernels.nki.nests.primitives import (
 )
 from accelopt.kernels.nki.nests.read_ranges import made_of
 from accelopt.kernels.nki.nests.skipping import masks_of
+from accelopt.kernels.nki.nests.value_graphs import Reading
 
 ROUND = 512
 """Elements of a round along what a product sums over."""
@@ -70,15 +74,15 @@ def starting_nests(
     """Different nests from which all others are reached by single primitives."""
     seen: set[Nest] = set()
     has_kernel = (prices or Prices(algorithm, target)).has_kernel
-    for chosen in choices(algorithm):
+    for chosen in choices(algorithm, target):
         here = {f"{array}_here" for array in chosen.brought}
         nests = _starting(algorithm, chosen, target, seen, has_kernel)
         yield from (nest for nest in nests if not here or here & {*nest.held})
 
 
-def choices(algorithm: Algorithm) -> Iterator[Nest]:
+def choices(algorithm: Algorithm, target: str) -> Iterator[Nest]:
     """What may be computed together, without stages: nothing, all sums that can be columns of products, products
-    again for those that combine them along other axes."""
+    again for those that combine them along other axes, products with diagonals for sums of scaled operands."""
     yield PLAIN
     plain, pairs = prepared(algorithm), list[tuple[str, str]]()
     made = plain
@@ -96,6 +100,19 @@ def choices(algorithm: Algorithm) -> Iterator[Nest]:
         yield PLAIN.model_copy(update={"brought": tuple(inputs)})
     for steps in repeating(plain):
         yield PLAIN.model_copy(update={"repeated": steps})
+    sums = tuple(pair for pair in diagonals(algorithm) if _is_faster(algorithm, pair, target))
+    if sums:
+        yield PLAIN.model_copy(update={"diagonals": sums})
+
+
+def _is_faster(algorithm: Algorithm, pair: tuple[str, str], target: str) -> bool:
+    """Whether the Tensor engine multiplies by the diagonals of a sum faster than Vector adds up what it is the sum of."""
+    spec, made = TARGETS[target], with_diagonals(algorithm, *pair).definitions
+    products = [d for d in made if isinstance(d, Reduce) and d not in algorithm.definitions]
+    found = Reading(replace(algorithm, definitions=tuple(products))).meanings.values()
+    formats = [meaning.product.dtype for meaning in found if meaning.product]
+    vector = ROUND * spec.two_input_cycles_per_element / spec.vector_ghz
+    return all(matmul_ns(spec, ROUND, spec.partitions, dtype) < vector for dtype in formats)
 
 
 def _starting(

@@ -26,6 +26,7 @@ from accelopt.algorithm.algorithm import (
 from accelopt.algorithm.contraction import ONE, Contraction
 from accelopt.algorithm.functions import COMPARISONS, ROUNDINGS
 from accelopt.algorithm.index import Axis, Floor, Index, index_of
+from accelopt.algorithm.value_nodes import RANKED
 from accelopt.kernels.nki.nests.nest import product_in
 from accelopt.kernels.nki.nests.normal_form_values import Builder
 from accelopt.kernels.nki.nests.preparing import MOST_PIECES
@@ -146,6 +147,13 @@ class Reading:
             )
         )  # fmt: skip
 
+    def with_ranks(self, value: Value) -> bool:
+        """Whether a maximum is of what others of the largest are of, with which it is found."""
+        found = (other for other in self.uses if other.function in RANKED)
+        return value.function == "maximum" and any(
+            (other.arguments, other.reduced) == (value.arguments, value.reduced) for other in found
+        )
+
     def narrowed(self, value: Value) -> str:
         """The format to which all products round a value that one sum takes besides, as it is; else none."""
         dtype = self._formats.get(value, "")
@@ -156,13 +164,20 @@ class Reading:
     def _multiplied(self, left: Value, right: Value) -> str:
         """The format in which two operands are multiplied: as narrow as both are, where that is one
         format; what has no numbers of its own but ones follows the other."""
-        found = set()
-        for operand in (left, right):
-            if operand.kind != "constant":
-                dtype = self._formats.get(operand, operand.dtype)
-                exact = dtype in EXACT_IN_BFLOAT16 or operand.function in COMPARISONS  # 0 or 1
-                found.add("bfloat16" if exact else dtype)
+        found = {dtype for operand in (left, right) if (dtype := self._format(operand))}
         return found.pop() if len(found) == 1 and found <= set(NARROW) else "float32"
+
+    def _format(self, operand: Value) -> str:
+        """The format that has all numbers of an operand; none for a number, and for ones with zeros by position."""
+        if operand.kind == "constant":
+            return ""
+        dtype = self._formats.get(operand)
+        if operand.kind == "where" and not dtype and operand.arguments[1].constant == 0.0:
+            chosen = operand.arguments[0]
+            return self._format(chosen) if chosen.constant in (0.0, 1.0) else operand.dtype
+        dtype = dtype or operand.dtype
+        exact = dtype in EXACT_IN_BFLOAT16 or operand.function in COMPARISONS  # 0 or 1
+        return "bfloat16" if exact else dtype
 
     def value(self, expression: Expression) -> Value:
         """The value of an expression."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from accelopt.algorithm.algorithm import Array
@@ -18,7 +19,7 @@ from accelopt.kernels.nki.nests.hbm_margins import Margins, is_zero_outside
 from accelopt.kernels.nki.nests.instructions import Instructions
 from accelopt.kernels.nki.nests.moments import Moment, moment
 from accelopt.kernels.nki.nests.nest import NotNested, ReadAfterChange, Stage
-from accelopt.kernels.nki.nests.places import Round, View, Where, spans_of
+from accelopt.kernels.nki.nests.places import Round, View, Where, row_major, spans_of
 from accelopt.kernels.nki.nests.selection import NoEngine, Selection, select
 from accelopt.kernels.nki.nests.statements import Form
 from accelopt.kernels.nki.nests.text import MOST_FREE, Tile, Writer, collected, merged
@@ -34,6 +35,8 @@ SLICE = 32
 """Elements of a row of which a mask is applied to all, or to none."""
 MOST_SORTED = 16_384
 """Elements of a row of which Vector finds the largest (nki.isa.max8)."""
+LEAST = -3.0e38
+"""In the place of what was found already."""
 
 
 class Calculation(Instructions):
@@ -566,7 +569,7 @@ class Calculation(Instructions):
             return found
         target = into or self.new_tile(word_of(value), where, axes)
         inner = tuple(a for a in value.reduced if where.span(a).width > 1)
-        if value.function in RANKED:
+        if value.function in RANKED or self.reading.with_ranks(value):
             parts = [(axis, 1) for axis in axes]
             self.each(where, parts, lambda round_: (
                 self.ranked(value, round_.where, inner, target.moved(round_.where, where))))  # fmt: skip
@@ -601,30 +604,50 @@ class Calculation(Instructions):
         return target
 
     def ranked(self, value: Value, where: Where, inner: tuple[Axis, ...], into: View) -> None:
-        """One of the eight largest of a row, which Vector finds together."""
+        """One of the largest of a row, of which Vector finds eight together, then eight of those that are left."""
         (data,) = value.arguments
-        key = ("ranked", data, where.part, spans_of(where, (*where.part, *data.axes)))
-        width = math.prod(where.span(axis).width for axis in inner)
+        counts = [where.span(axis).width for axis in inner]
+        width = math.prod(counts)
         if not 8 <= width <= MOST_SORTED:
             raise NotNested(f"Vector finds the largest of 8 to {MOST_SORTED} elements, not {width}")
-        found = next((block.values[key] for block in self.blocks if key in block.values), None)
-        if found is None:
+
+        def once(word: str, number: int, make: Callable[[], View]) -> View:
+            key = (word, number, data, where.part, spans_of(where, (*where.part, *data.axes)))
+            known = next((block.values[key] for block in self.blocks if key in block.values), None)
+            return known or self.blocks[-1].values.setdefault(key, make())
+
+        def whole() -> View:
             view = self.view(data, where)
-            counts = [where.span(axis).width for axis in inner]
-            sizes, s = merged(counts, [[view.strides.get(axis, 0) for axis in inner]])
-            if len(sizes) > 1 or view.tile.dtype != "float32":
-                view = self.converted(view, where, inner, "float32")
-                sizes, s = [width], [[1]]
-            tile = Tile(self.names.new("eight_largest"), where.rows, 8)
-            self.declare(tile)
-            found = View(tile, At(), {})
-            dst = self.text.inside(tile, where.rows, At(), [8], [1])
-            src = self.text.inside(view.tile, where.rows, view.offset, sizes, s[0])
-            call = self.text.call(dst, "max8", f"src={src}")
+            run = len(merged(counts, [[view.strides.get(axis, 0) for axis in inner]])[0]) == 1
+            plain = run and view.tile.dtype == "float32"
+            return view if plain else self.converted(view, where, inner, "float32")
+
+        def issued(
+            word: str, shape: Sequence[int], name: str, arguments: str, over: View | None = None
+        ) -> View:
+            tile = over.tile if over else Tile(self.names.new(word), where.rows, math.prod(shape))
+            if not over:
+                self.declare(tile)
+            dst = self.text.inside(tile, where.rows, At(), [tile.width], [1])
+            call = self.text.call(dst, name, arguments)
             self.put("", Form(call, "vector", self.vector_ns(width)))
-            self.blocks[-1].values[key] = found
-        rank = RANKED[value.function]
-        self.copy(where, (), into, View(found.tile, At(rank - 1), {}))
+            return View(tile, At(), dict(zip(inner, row_major(shape), strict=False)))
+
+        def text(view: View) -> str:
+            sizes, s = merged(counts, [[view.strides.get(axis, 0) for axis in inner]])
+            return self.text.inside(view.tile, where.rows, view.offset, sizes, s[0])
+
+        group, place = divmod(RANKED.get(value.function, 1) - 1, 8)
+        left = found = once("rest", 0, whole)
+        for number in range(group + 1):
+            if number:
+                given = f"data={text(left)}, vals={found.tile.name}[...], imm={LEAST}"
+                here = number > 1 and left in self.blocks[-1].values.values()
+                made = partial(issued, "rest", counts, "nc_match_replace8", given)
+                left = once("rest", number, partial(made, left if here else None))
+            made = partial(issued, "eight_largest", [8], "max8", f"src={text(left)}")
+            found = once("eight_largest", number, made)
+        self.copy(where, (), into, View(found.tile, At(place), {}))
 
     def lies_across(self, data: Value, where: Where, inner: Collection[Axis]) -> bool:
         """Whether what is combined over axes has others beside each other in memory, by its largest input."""

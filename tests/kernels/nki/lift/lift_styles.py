@@ -251,11 +251,14 @@ def gathered(x):
 
 
 def above_second(x):
-    """What is no less than the second largest of a row, and the largest and the third beside it."""
+    """What is no less than the second largest of a row, and the largest and the nineteenth beside it."""
     out, tile = nl.ndarray((128, 66), dtype=x.dtype, buffer=nl.shared_hbm), nl.load(x)
     top = nisa.max8(src=tile)
     nl.store(out[:, 0:64], nl.multiply(tile, nl.greater_equal(tile, top[:, 1:2])))
     nl.store(out[:, 64:65], top[:, 0:1])
+    for _ in nl.static_range(2):
+        tile = nisa.nc_match_replace8(data=tile, vals=top, imm=-3.0e38)
+        top = nisa.max8(src=tile)
     nl.store(out[:, 65:66], top[:, 2:3])
     return out
 
@@ -301,10 +304,10 @@ STYLES = {
     ),
     above_second: (
         [(128, 64)],
-        "largest_3[m] = largest_3_k x[m, k]\n"
+        "largest_19[m] = largest_19_k x[m, k]\n"
         "largest[m] = max_k x[m, k]\n"
         "largest_2[m] = largest_2_k x[m, k]\n"
-        "out[m, n] = largest_3[m] if n >= 65 else (largest[m] if n >= 64 else "
+        "out[m, n] = largest_19[m] if n >= 65 else (largest[m] if n >= 64 else "
         "x[m, n] * (x[m, n] >= largest_2[m]))",
     ),
     gelu_mlp: ([(256, 128), (256, 256), (256, 64)], GELU_MLP),

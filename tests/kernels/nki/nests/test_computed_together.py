@@ -6,6 +6,7 @@ nests of both make.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from warm import core
 
 from accelopt.algorithm.algorithm import Algorithm, Array, Map, Read, Reduce
 from accelopt.algorithm.evaluation import evaluate
-from accelopt.algorithm.index import Axis, index_of
+from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.nests.computed_together import (
     NotTogether,
@@ -23,15 +24,18 @@ from accelopt.kernels.nki.nests.computed_together import (
     repeated,
     repeating,
 )
+from accelopt.kernels.nki.nests.diagonals import diagonals
 from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.nest import NotNested, default_nest, ready
-from accelopt.kernels.nki.nests.primitives import Append, Hold, Repeat, applied
+from accelopt.kernels.nki.nests.primitives import Append, Diagonal, Hold, Repeat, applied
 from accelopt.kernels.nki.nests.starts import starting_nests
+from accelopt.kernels.nki.nests.value_graphs import Reading
 from accelopt.sim.dialects.dialect import Dialect
+from accelopt.sim.dtypes import parse
 from tests.kernels.nki.lift.algorithms import apply, read
 
-B, J, M, K, L, N = (
-    Axis(name, extent) for name, extent in zip("bjmkln", (2, 256, 256, 256, 32, 32), strict=True)
+B, J, M, K, L, N, T, W = (
+    Axis(name, n) for name, n in zip("bjmklntw", (2, 256, 256, 256, 32, 32, 128, 3), strict=True)
 )
 
 
@@ -78,10 +82,25 @@ def column_norm() -> Algorithm:
     ), (array("out", M, N),))  # fmt: skip
 
 
+def taps() -> Algorithm:
+    """A depthwise filter over time, and three tiles that are added up with numbers by row, both of two blocks of rows."""
+    given = array("x", M, Axis("t", 130)), array("w", M, W), array("a", M, T), array("b", M, T)
+    tap, own = (
+        Read("x", (index_of(M), index_of(T) + index_of(W))),
+        Read("w", (index_of(M), Index(1))),
+    )
+    mixed = apply("subtract", apply("multiply", read("a", M, T), own), read("b", M, T))
+    mixed = apply("add", apply("add", mixed, apply("multiply", read("filtered", M, T), 0.5)), 1.0)
+    return Algorithm("taps", tuple(replace(a, dtype="bfloat16") for a in given), (
+        Reduce("filtered", (M, T), (W,), "add", apply("multiply", tap, read("w", M, W))),
+        Map("out", (M, T), apply("maximum", mixed, 0.0)),
+    ), (array("out", M, T),))  # fmt: skip
+
+
 def given(algorithm: Algorithm) -> dict[str, np.ndarray]:
     """Numbers for its inputs."""
     draw = np.random.default_rng(3)
-    return {a.name: draw.normal(size=a.shape).astype(np.float32) for a in algorithm.inputs}
+    return {a.name: draw.normal(size=a.shape).astype(parse(a.dtype)) for a in algorithm.inputs}
 
 
 def told(algorithm: Algorithm) -> np.ndarray:
@@ -129,6 +148,25 @@ def test_a_product_again_for_its_columns() -> None:
         repeated(whole, "product", ("out",))
 
 
+def test_sums_by_diagonals() -> None:
+    """One block of the diagonal for each block of rows; what has fp32 is multiplied in that."""
+    whole = taps()
+    assert list(diagonals(whole)) == [("filtered", "m"), ("out", "m")]
+    nest = applied(Diagonal(definition="filtered", axis="m"), whole, default_nest(whole))
+    nest = applied(Diagonal(definition="out", axis="m"), whole, nest)
+    made = ready(whole, nest)
+    np.testing.assert_allclose(told(made), told(whole), rtol=1e-9)
+    formats = {name: m.product.dtype for name, m in Reading(made).meanings.items() if m.product}
+    assert formats == {
+        "filtered": "bfloat16",
+        "out_0": "bfloat16",
+        "out_1": "bfloat16",
+        "out_2": "float32",
+    }
+    with pytest.raises(NotNested, match="filtered adds no 3 operands that are scaled along t"):
+        applied(Diagonal(definition="filtered", axis="t"), whole, default_nest(whole))
+
+
 def test_primitives_say_why_not() -> None:
     """As changes of a nest they are legal or refused."""
     whole = both_ways()
@@ -151,11 +189,16 @@ def test_primitives_say_why_not() -> None:
 
 
 @pytest.mark.parametrize(
-    "whole, target", [(attention(0.5), "trn2"), (both_ways(), "trn1"), (column_norm(), "trn2")]
+    "whole, target",
+    [(attention(0.5), "trn2"), (both_ways(), "trn1"), (column_norm(), "trn2"), (taps(), "trn1")],
 )
 def test_kernels_of_them_compute_the_same(whole: Algorithm, target: str, tmp_path: Path) -> None:
     """The first and the last of the nests that a search begins with, of each kind."""
-    nests = [n for n in starting_nests(whole, target) if n.appended or n.repeated or n.brought]
+    nests = [
+        n
+        for n in starting_nests(whole, target)
+        if n.appended or n.repeated or n.brought or n.diagonals
+    ]
     chosen = [nests[0], nests[-1], max(nests, key=lambda nest: len(nest.contracted))]
     dialect: Dialect = "nki" if target == "trn2" else "neuronxcc"
     inputs = given(whole)
