@@ -89,8 +89,8 @@ def test_what_has_nothing_to_be_used_on_is_known() -> None:
     case = Case(service_name="a", case_name="a", problem="a", values={}, task="a.py", kernel="a.py")
     node = Node(case, "", Evaluation(status=Status.MISSING))
     softmax = Lifted(algorithms.softmax(256, 96), Interface(), dialect="nki")
-    assert Tuning("trn2", lambda _: softmax).useless(node) == {*OF_PRODUCTS, "skip"}
-    useless = {"append", "skip", "cores", "descriptors"}  # of the older dialect
+    assert Tuning("trn2", lambda _: softmax).useless(node) == {*OF_PRODUCTS, "skip", "diagonal"}
+    useless = {"append", "skip", "cores", "descriptors", "diagonal"}  # of the older dialect
     assert Tuning("trn2", lambda _: PRODUCT).useless(node) == useless
 
 

@@ -6,13 +6,13 @@ after:  y[h, m] = sum_g,k x[g, k + m] * (w[g, k] if g = h else 0)
 before: y[h, m] = w[h] * a[h, m] + b[h, m] - c[h, m] + v[h]
 after:  y[h, m] = y_0[h, m] + y_1[h, m] - y_2[h, m] + v[h] of three such products, which `accumulate` adds up
 
-Of an axis that is longer than there are partitions, `g` counts within a block of it.
+An operand is an input, which is finite. Of an axis that is longer than there are partitions, `g` counts within a block of it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from accelopt.algorithm.algorithm import (
@@ -33,6 +33,7 @@ from accelopt.algorithm.algorithm import (
     with_expressions,
 )
 from accelopt.algorithm.contraction import ZERO, contraction, masked_factors, product_of
+from accelopt.algorithm.functions import ROUNDINGS
 from accelopt.algorithm.index import Axis, index_of
 from accelopt.kernels.nki.nests.computed_together import NotTogether
 from accelopt.kernels.nki.nests.read_ranges import in_order
@@ -50,22 +51,23 @@ LEAST_ROWS, MOST_ROWS = 32, 128
 
 def with_diagonals(algorithm: Algorithm, name: str, axis: str) -> Algorithm:
     """With a sum of scaled operands as products with diagonals along an axis. Raises NotTogether."""
+    inputs = {array.name for array in algorithm.inputs}
     definition = next((d for d in algorithm.definitions if d.out == name), None)
     rows = next((a for a in definition.axes if a.name == axis), None) if definition else None
-    total = _sum_of_scaled(definition, rows) if definition and rows else None
+    total = _sum_of_scaled(definition, rows, inputs) if definition and rows else None
     if definition is None or rows is None or total is None:
         raise NotTogether(f"{name} adds no {LEAST_TERMS} operands that are scaled along {axis}")
     if isinstance(definition, Reduce):
-        made: list[Definition] = [_product(definition, total, rows)]
+        made: list[Definition] = [_product(definition, total, rows, inputs)]
     else:
         made, left, taken = [], list[Expression](), {d.out for d in algorithm.definitions}
-        taken |= {array.name for array in algorithm.inputs}
+        taken |= inputs
         for factor, term in terms_of(total):
-            if _operand(term, definition, rows):
+            if _operand(term, definition, rows, inputs):
                 own = Reduce(
                     free_name(f"{name}_{len(made)}", taken), definition.axes, (), "add", ZERO
                 )
-                made.append(_product(own, term, rows))
+                made.append(_product(own, term, rows, inputs))
                 term = Read(own.out, tuple(map(index_of, own.axes)))
             left.append(term if factor == 1.0 else Apply("multiply", (term, Constant(factor))))
         (whole,) = expressions_of(definition)
@@ -76,8 +78,9 @@ def with_diagonals(algorithm: Algorithm, name: str, axis: str) -> Algorithm:
 
 def diagonals(algorithm: Algorithm) -> Iterator[tuple[str, str]]:
     """Sums that could be such products, each with the axis that fills most partitions."""
+    inputs = {array.name for array in algorithm.inputs}
     for definition in algorithm.definitions:
-        found = [axis for axis in definition.axes if _sum_of_scaled(definition, axis)]
+        found = [axis for axis in definition.axes if _sum_of_scaled(definition, axis, inputs)]
         if found:
             yield definition.out, max(found, key=_block).name
 
@@ -88,7 +91,9 @@ def _block(axis: Axis) -> int:
     return size if size >= LEAST_ROWS else 0
 
 
-def _sum_of_scaled(definition: Definition, rows: Axis) -> Expression | None:
+def _sum_of_scaled(
+    definition: Definition, rows: Axis, inputs: Collection[str]
+) -> Expression | None:
     """The part of a definition that adds operands scaled along an axis; None where there are too few."""
     whole, *others = expressions_of(definition)
     if others or not _block(rows):
@@ -97,9 +102,11 @@ def _sum_of_scaled(definition: Definition, rows: Axis) -> Expression | None:
         number = math.prod(axis.extent for axis in definition.reduced)
         plain = definition.combiner == "add" and contraction(definition) is None
         fits = plain and LEAST_TERMS <= number <= MOST_TERMS
-        return whole if fits and _operand(whole, definition, rows) else None
+        return whole if fits and _operand(whole, definition, rows, inputs) else None
     counts = {
-        part: sum(_operand(term, definition, rows) is not None for _, term in terms_of(part))
+        part: sum(
+            _operand(term, definition, rows, inputs) is not None for _, term in terms_of(part)
+        )
         for part in walk(whole)
         if isinstance(part, Apply) and part.function in ("add", "subtract")
     }
@@ -107,7 +114,9 @@ def _sum_of_scaled(definition: Definition, rows: Axis) -> Expression | None:
     return most if most and LEAST_TERMS <= counts[most] <= MOST_TERMS else None
 
 
-def _operand(term: Expression, definition: Definition, rows: Axis) -> Expression | None:
+def _operand(
+    term: Expression, definition: Definition, rows: Axis, inputs: Collection[str]
+) -> Expression | None:
     """Of a term that is a tile times numbers which differ along an axis at most, the tile."""
     summed = {*definition.reduced} if isinstance(definition, Reduce) else set[Axis]()
     tiles = [f for f in masked_factors(term) if not axes_of(f) <= {rows, *summed}]
@@ -115,13 +124,21 @@ def _operand(term: Expression, definition: Definition, rows: Axis) -> Expression
     wide = math.prod(axis.extent for axis in others) >= LEAST_WIDE
     if len(tiles) != 1 or not wide or not {rows, *others} <= axes_of(tiles[0]):
         return None
+    known = (Read, Where, Constant)
+    for part in walk(
+        tiles[0]
+    ):  # what is computed may be infinite in one row, and would be lost in others
+        rounded = isinstance(part, Apply) and part.function in ROUNDINGS
+        read = not isinstance(part, Read) or part.array in inputs
+        if not read or not (rounded or isinstance(part, known)):
+            return None
     places = (index for part in walk(tiles[0]) for index in indices_of(part))
     return None if any(rows in i.axes and i.axes & summed for i in places) else tiles[0]
 
 
-def _product(definition: Reduce, term: Expression, rows: Axis) -> Reduce:
+def _product(definition: Reduce, term: Expression, rows: Axis, inputs: Collection[str]) -> Reduce:
     """The sum of terms, each as a product with a diagonal."""
-    tile, block = _operand(term, definition, rows), _block(rows)
+    tile, block = _operand(term, definition, rows, inputs), _block(rows)
     inner = Axis(f"{rows.name}_of", block)
     place = {rows: index_of(rows) // block * block + index_of(inner)}
     off = index_of(rows) % block - index_of(inner)

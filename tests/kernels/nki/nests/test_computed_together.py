@@ -84,13 +84,19 @@ def column_norm() -> Algorithm:
 
 def taps() -> Algorithm:
     """A depthwise filter over time, and three tiles that are added up with numbers by row, both of two blocks of rows."""
-    given = array("x", M, Axis("t", 130)), array("w", M, W), array("a", M, T), array("b", M, T)
+    given = (
+        array("x", M, Axis("t", 130)),
+        array("w", M, W),
+        array("a", M, T),
+        array("b", M, T),
+        array("c", M, T),
+    )
     tap, own = (
         Read("x", (index_of(M), index_of(T) + index_of(W))),
         Read("w", (index_of(M), Index(1))),
     )
     mixed = apply("subtract", apply("multiply", read("a", M, T), own), read("b", M, T))
-    mixed = apply("add", apply("add", mixed, apply("multiply", read("filtered", M, T), 0.5)), 1.0)
+    mixed = apply("add", apply("add", mixed, apply("multiply", read("c", M, T), 0.5)), 1.0)
     return Algorithm("taps", tuple(replace(a, dtype="bfloat16") for a in given), (
         Reduce("filtered", (M, T), (W,), "add", apply("multiply", tap, read("w", M, W))),
         Map("out", (M, T), apply("maximum", mixed, 0.0)),
@@ -149,7 +155,7 @@ def test_a_product_again_for_its_columns() -> None:
 
 
 def test_sums_by_diagonals() -> None:
-    """One block of the diagonal for each block of rows; what has fp32 is multiplied in that."""
+    """One block of the diagonal for each block of rows; narrow operands are multiplied as they are."""
     whole = taps()
     assert list(diagonals(whole)) == [("filtered", "m"), ("out", "m")]
     nest = applied(Diagonal(definition="filtered", axis="m"), whole, default_nest(whole))
@@ -161,7 +167,7 @@ def test_sums_by_diagonals() -> None:
         "filtered": "bfloat16",
         "out_0": "bfloat16",
         "out_1": "bfloat16",
-        "out_2": "float32",
+        "out_2": "bfloat16",
     }
     with pytest.raises(NotNested, match="filtered adds no 3 operands that are scaled along t"):
         applied(Diagonal(definition="filtered", axis="t"), whole, default_nest(whole))
