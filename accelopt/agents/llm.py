@@ -29,12 +29,7 @@ from accelopt.agents.calls import (
 )
 from accelopt.agents.completion import Unusable, clean, read_completion, token_counts
 from accelopt.agents.configuration import NO_KEY, ModelConfig
-from accelopt.agents.endpoint_check import (
-    UNCONNECTED,
-    UNREACHABLE_AFTER,
-    greet,
-    unreachable,
-)
+from accelopt.agents.endpoint_check import UNCONNECTED, UNREACHABLE_AFTER, greet, unreachable
 from accelopt.agents.function_tools import function_tools
 from accelopt.agents.model_conversation import ToolConversation, asked_again, most_turns
 from accelopt.agents.request_queue import Slots

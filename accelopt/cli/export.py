@@ -11,14 +11,7 @@ import typer
 
 from accelopt.cli.child_process import Said, ask
 from accelopt.cli.compare import target_of
-from accelopt.cli.kernel_file import (
-    KernelFile,
-    Seconds,
-    TargetOption,
-    naming,
-    order,
-    simulated,
-)
+from accelopt.cli.kernel_file import KernelFile, Seconds, TargetOption, naming, order, simulated
 from accelopt.cli.profile import ReferenceFile
 from accelopt.errors import ConfigError
 from accelopt.kernels.nki.default_target import dialect_of_file

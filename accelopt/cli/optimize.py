@@ -11,11 +11,7 @@ import typer
 
 from accelopt.api import DEFAULTS, ROUNDS, device_of, optimize_kernel, starting_case
 from accelopt.cli.apply import apply_advice
-from accelopt.cli.kernel_file import (
-    DefinitionOption,
-    ReferenceOption,
-    WorkloadOption,
-)
+from accelopt.cli.kernel_file import DefinitionOption, ReferenceOption, WorkloadOption
 from accelopt.cli.options import with_shared_options
 from accelopt.cli.results import result_rows
 from accelopt.errors import ConfigError, printable

@@ -13,14 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from accelopt.contract.spec import (
-    Argument,
-    Init,
-    IOContract,
-    LaunchConfig,
-    Stored,
-    TensorSpec,
-)
+from accelopt.contract.spec import Argument, Init, IOContract, LaunchConfig, Stored, TensorSpec
 from accelopt.errors import ConfigError
 
 NUMPY = "numpy"

@@ -18,12 +18,7 @@ from accelopt.fsm.worker.user_test import refusal
 from accelopt.fsm.worker.worker_files import write_artifacts
 from accelopt.nodes import Node
 from accelopt.stages.failure_text import error_text, verdict_text
-from accelopt.stages.samples import (
-    REPAIRABLE,
-    ExecutorSettings,
-    Workplace,
-    judge,
-)
+from accelopt.stages.samples import REPAIRABLE, ExecutorSettings, Workplace, judge
 from accelopt.store import content_key
 
 REMEASURED = "remeasured"

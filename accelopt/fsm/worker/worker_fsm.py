@@ -16,12 +16,7 @@ from accelopt.evaluation import Case, Evaluation
 from accelopt.experience import Attempt, Finding, Reflexion
 from accelopt.fsm.logs import log_to
 from accelopt.fsm.worker.context import Turn, WorkerSetup
-from accelopt.fsm.worker.machine import (
-    WorkerRun,
-    build_worker_fsm,
-    context_of,
-    walk,
-)
+from accelopt.fsm.worker.machine import WorkerRun, build_worker_fsm, context_of, walk
 from accelopt.fsm.worker.states import INITIAL, PUBLISHED_NAMES, TRANSITIONS
 from accelopt.fsm.worker_options import ModelChoice, WorkerOptions, case_of, open_run, with_backend
 from accelopt.nodes import Job, Node, Result, Want

@@ -19,13 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from accelopt.algorithm.algorithm import (
-    Algorithm,
-    Definition,
-    expressions_of,
-    with_constants,
-    with_expressions,
-)
+from accelopt.algorithm import ir
 from accelopt.algorithm.reference_trace import trace_reference
 from accelopt.algorithm.traced_array import NotTraced
 from accelopt.errors import AcceloptError, ConfigError
@@ -186,16 +180,16 @@ def with_numbers(inputs: Sequence[Any], numbers: Mapping[int, float]) -> list[An
     return [v if isinstance(v, np.ndarray) else numbers.get(next(count), v) for v in inputs]
 
 
-def finite(algorithm: Algorithm) -> Algorithm:
+def finite(algorithm: ir.Algorithm) -> ir.Algorithm:
     """The Algorithm with the largest numbers that are safe to compute with for infinities: no
     instruction takes those."""
 
     def number(value: float) -> float:
         return math.copysign(LARGEST, value) if math.isinf(value) else value
 
-    def changed(definition: Definition) -> Definition:
-        parts = (with_constants(e, number) for e in expressions_of(definition))
-        return with_expressions(definition, parts)
+    def changed(definition: ir.Definition) -> ir.Definition:
+        parts = (ir.with_constants(e, number) for e in ir.expressions_of(definition))
+        return ir.with_expressions(definition, parts)
 
     return replace(algorithm, definitions=tuple(map(changed, algorithm.definitions)))
 
@@ -213,7 +207,7 @@ def documented(source: str, reference: Path, lifted: Lifted) -> str:
     """A kernel whose docstring begins with what the reference says of itself, and goes on with the
     shapes and formats of what it takes and gives."""
     said = Reference(reference).summary or f"What {reference.name} computes"
-    algorithm: Algorithm = lifted.algorithm
+    algorithm: ir.Algorithm = lifted.algorithm
     lines = [f"{said.rstrip('.')}.", ""]
     names = re.findall(r"\w+", lifted.interface.signature)
     arrays = {a.name: a for a in algorithm.inputs}

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from accelopt.sim.errors import (
-    KernelSyntaxError,
-    KernelTypeError,
-    KernelValueError,
-    Rule,
-)
+from accelopt.sim.errors import KernelSyntaxError, KernelTypeError, KernelValueError, Rule
 
 ambiguous_truth = Rule(
     "err_ambiguous_tensor_truth_value",

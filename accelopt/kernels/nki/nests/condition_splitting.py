@@ -6,8 +6,8 @@ import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 
-from accelopt.algorithm.algorithm import Constant, Definition, Map, Where, expressions_of, walk
 from accelopt.algorithm.index import Axis, Index
+from accelopt.algorithm.ir import Constant, Definition, Map, Where, expressions_of, walk
 from accelopt.kernels.nki.nests.preparing import MOST_PIECES
 
 

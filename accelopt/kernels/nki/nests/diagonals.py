@@ -15,23 +15,7 @@ import math
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from accelopt.algorithm.algorithm import (
-    Algorithm,
-    Apply,
-    Constant,
-    Definition,
-    Expression,
-    Read,
-    Reduce,
-    Where,
-    axes_of,
-    exchanged,
-    expressions_of,
-    indices_of,
-    substituted,
-    walk,
-    with_expressions,
-)
+from accelopt.algorithm import ir
 from accelopt.algorithm.contraction import ZERO, contraction, masked_factors, product_of
 from accelopt.algorithm.functions import ROUNDINGS
 from accelopt.algorithm.index import Axis, index_of
@@ -49,7 +33,7 @@ LEAST_ROWS, MOST_ROWS = 32, 128
 """Of a diagonal, each on a partition."""
 
 
-def with_diagonals(algorithm: Algorithm, name: str, axis: str) -> Algorithm:
+def with_diagonals(algorithm: ir.Algorithm, name: str, axis: str) -> ir.Algorithm:
     """With a sum of scaled operands as products with diagonals along an axis. Raises NotTogether."""
     inputs = {array.name for array in algorithm.inputs}
     definition = next((d for d in algorithm.definitions if d.out == name), None)
@@ -57,26 +41,28 @@ def with_diagonals(algorithm: Algorithm, name: str, axis: str) -> Algorithm:
     total = _sum_of_scaled(definition, rows, inputs) if definition and rows else None
     if definition is None or rows is None or total is None:
         raise NotTogether(f"{name} adds no {LEAST_TERMS} operands that are scaled along {axis}")
-    if isinstance(definition, Reduce):
-        made: list[Definition] = [_product(definition, total, rows, inputs)]
+    if isinstance(definition, ir.Reduce):
+        made: list[ir.Definition] = [_product(definition, total, rows, inputs)]
     else:
-        made, left, taken = [], list[Expression](), {d.out for d in algorithm.definitions}
+        made, left, taken = [], list[ir.Expression](), {d.out for d in algorithm.definitions}
         taken |= inputs
         for factor, term in terms_of(total):
             if _operand(term, definition, rows, inputs):
-                own = Reduce(
+                own = ir.Reduce(
                     free_name(f"{name}_{len(made)}", taken), definition.axes, (), "add", ZERO
                 )
                 made.append(_product(own, term, rows, inputs))
-                term = Read(own.out, tuple(map(index_of, own.axes)))
-            left.append(term if factor == 1.0 else Apply("multiply", (term, Constant(factor))))
-        (whole,) = expressions_of(definition)
-        made.append(with_expressions(definition, [exchanged(whole, total, sum_of(left))]))
+                term = ir.Read(own.out, tuple(map(index_of, own.axes)))
+            left.append(
+                term if factor == 1.0 else ir.Apply("multiply", (term, ir.Constant(factor)))
+            )
+        (whole,) = ir.expressions_of(definition)
+        made.append(ir.with_expressions(definition, [ir.exchanged(whole, total, sum_of(left))]))
     rest = (d for d in algorithm.definitions if d is not definition)
     return replace(algorithm, definitions=in_order((*rest, *made)))
 
 
-def diagonals(algorithm: Algorithm) -> Iterator[tuple[str, str]]:
+def diagonals(algorithm: ir.Algorithm) -> Iterator[tuple[str, str]]:
     """Sums that could be such products, each with the axis that fills most partitions."""
     inputs = {array.name for array in algorithm.inputs}
     for definition in algorithm.definitions:
@@ -92,13 +78,13 @@ def _block(axis: Axis) -> int:
 
 
 def _sum_of_scaled(
-    definition: Definition, rows: Axis, inputs: Collection[str]
-) -> Expression | None:
+    definition: ir.Definition, rows: Axis, inputs: Collection[str]
+) -> ir.Expression | None:
     """The part of a definition that adds operands scaled along an axis; None where there are too few."""
-    whole, *others = expressions_of(definition)
+    whole, *others = ir.expressions_of(definition)
     if others or not _block(rows):
         return None
-    if isinstance(definition, Reduce):
+    if isinstance(definition, ir.Reduce):
         number = math.prod(axis.extent for axis in definition.reduced)
         plain = definition.combiner == "add" and contraction(definition) is None
         fits = plain and LEAST_TERMS <= number <= MOST_TERMS
@@ -107,45 +93,47 @@ def _sum_of_scaled(
         part: sum(
             _operand(term, definition, rows, inputs) is not None for _, term in terms_of(part)
         )
-        for part in walk(whole)
-        if isinstance(part, Apply) and part.function in ("add", "subtract")
+        for part in ir.walk(whole)
+        if isinstance(part, ir.Apply) and part.function in ("add", "subtract")
     }
     most = max(counts, key=counts.__getitem__, default=None)
     return most if most and LEAST_TERMS <= counts[most] <= MOST_TERMS else None
 
 
 def _operand(
-    term: Expression, definition: Definition, rows: Axis, inputs: Collection[str]
-) -> Expression | None:
+    term: ir.Expression, definition: ir.Definition, rows: Axis, inputs: Collection[str]
+) -> ir.Expression | None:
     """Of a term that is a tile times numbers which differ along an axis at most, the tile."""
-    summed = {*definition.reduced} if isinstance(definition, Reduce) else set[Axis]()
-    tiles = [f for f in masked_factors(term) if not axes_of(f) <= {rows, *summed}]
+    summed = {*definition.reduced} if isinstance(definition, ir.Reduce) else set[Axis]()
+    tiles = [f for f in masked_factors(term) if not ir.axes_of(f) <= {rows, *summed}]
     others = {axis for axis in definition.axes if axis.extent > 1} - {rows}
     wide = math.prod(axis.extent for axis in others) >= LEAST_WIDE
-    if len(tiles) != 1 or not wide or not {rows, *others} <= axes_of(tiles[0]):
+    if len(tiles) != 1 or not wide or not {rows, *others} <= ir.axes_of(tiles[0]):
         return None
-    known = (Read, Where, Constant)
-    for part in walk(
+    known = (ir.Read, ir.Where, ir.Constant)
+    for part in ir.walk(
         tiles[0]
     ):  # what is computed may be infinite in one row, and would be lost in others
-        rounded = isinstance(part, Apply) and part.function in ROUNDINGS
-        read = not isinstance(part, Read) or part.array in inputs
+        rounded = isinstance(part, ir.Apply) and part.function in ROUNDINGS
+        read = not isinstance(part, ir.Read) or part.array in inputs
         if not read or not (rounded or isinstance(part, known)):
             return None
-    places = (index for part in walk(tiles[0]) for index in indices_of(part))
+    places = (index for part in ir.walk(tiles[0]) for index in ir.indices_of(part))
     return None if any(rows in i.axes and i.axes & summed for i in places) else tiles[0]
 
 
-def _product(definition: Reduce, term: Expression, rows: Axis, inputs: Collection[str]) -> Reduce:
+def _product(
+    definition: ir.Reduce, term: ir.Expression, rows: Axis, inputs: Collection[str]
+) -> ir.Reduce:
     """The sum of terms, each as a product with a diagonal."""
     tile, block = _operand(term, definition, rows, inputs), _block(rows)
     inner = Axis(f"{rows.name}_of", block)
     place = {rows: index_of(rows) // block * block + index_of(inner)}
     off = index_of(rows) % block - index_of(inner)
     numbers, along = [f for f in masked_factors(term) if f != tile], {*definition.reduced} or {rows}
-    inside = product_of([f for f in numbers if axes_of(f) & along])
-    diagonal = Where((off, off * -1), substituted(inside, place, {}), ZERO)
+    inside = product_of([f for f in numbers if ir.axes_of(f) & along])
+    diagonal = ir.Where((off, off * -1), ir.substituted(inside, place, {}), ZERO)
     assert tile is not None
-    rest = [f for f in numbers if not axes_of(f) & along]
-    whole = product_of([substituted(tile, place, {}), diagonal, *rest])
+    rest = [f for f in numbers if not ir.axes_of(f) & along]
+    whole = product_of([ir.substituted(tile, place, {}), diagonal, *rest])
     return replace(definition, reduced=(inner, *definition.reduced), expression=whole)

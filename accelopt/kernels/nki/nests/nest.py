@@ -14,16 +14,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from accelopt.algorithm.algorithm import (
-    Algorithm,
-    Definition,
-    Expression,
-    Map,
-    Read,
-    Reduce,
-    axes_of,
-    walk,
-)
+from accelopt.algorithm import ir
 from accelopt.algorithm.contraction import ONE, Contraction, contraction, factors_of, product_of
 from accelopt.algorithm.index import Axis
 from accelopt.hardware import TARGETS, Hardware
@@ -116,7 +107,7 @@ class Nest(BaseModel):
 PLAIN = Nest(stages=())
 
 
-def ready(algorithm: Algorithm, nest: Nest) -> Algorithm:
+def ready(algorithm: ir.Algorithm, nest: Nest) -> ir.Algorithm:
     """The definitions that the stages of a nest name, of the Algorithm that it is a nest of."""
     return _ready(
         algorithm,
@@ -131,10 +122,10 @@ def ready(algorithm: Algorithm, nest: Nest) -> Algorithm:
 
 @functools.lru_cache(maxsize=256)
 def _ready(
-    algorithm: Algorithm, diagonals: tuple[tuple[str, str], ...], columns: tuple[tuple[str, str], ...],
+    algorithm: ir.Algorithm, diagonals: tuple[tuple[str, str], ...], columns: tuple[tuple[str, str], ...],
     again: tuple[tuple[str, tuple[str, ...]], ...], inputs: tuple[str, ...], splits: tuple[tuple[str, int], ...],
     names: tuple[str, ...],
-) -> Algorithm:  # fmt: skip
+) -> ir.Algorithm:  # fmt: skip
     try:
         for name, axis in diagonals:
             algorithm = with_diagonals(algorithm, name, axis)
@@ -150,11 +141,11 @@ def _ready(
     return inlined(cut(made, splits), names)
 
 
-def in_terms(algorithm: Algorithm, nest: Nest, spec: Hardware) -> tuple[Algorithm, Nest]:
+def in_terms(algorithm: ir.Algorithm, nest: Nest, spec: Hardware) -> tuple[ir.Algorithm, Nest]:
     """An Algorithm with its short sums as their terms, but for those that their stage takes in rounds; and the
     nest of that. Terms that GpSimd adds while Vector adds others are members of their own."""
     definitions = {d.out: d for d in algorithm.definitions}
-    stages, terms = list[Stage](), dict[str, list[Map]]()
+    stages, terms = list[Stage](), dict[str, list[ir.Map]]()
     by_ones, engines = {name for name, _, _ in nest.ways}, dict(nest.engines)
     for stage in nest.stages:
         widths = {part.axis: part.size for part in stage.loops}
@@ -163,7 +154,7 @@ def in_terms(algorithm: Algorithm, nest: Nest, spec: Hardware) -> tuple[Algorith
             definition, laid = definitions[name], dict(stage.laid).get(name)
             lying = laid or [part.axis for part in stage.partition]
             weighted = is_weighted(definition, lying, widths)
-            if isinstance(definition, Reduce) and (weighted or is_short(definition)):
+            if isinstance(definition, ir.Reduce) and (weighted or is_short(definition)):
                 rounds = {*lying, *widths} & {axis.name for axis in definition.reduced}
                 if not rounds and product_in(definition) is None and name not in by_ones:
                     shared = weighted and not laid and name not in engines
@@ -188,10 +179,14 @@ class TurnedInParts(NotNested):
 
 
 @functools.lru_cache(maxsize=4096)
-def product_in(definition: Definition) -> Contraction | None:
+def product_in(definition: ir.Definition) -> Contraction | None:
     """The matrix product that a definition is. A sum whose results lie beside each other in memory
     where the summed elements do not is one with ones: the Tensor engine sums over partitions."""
-    if not isinstance(definition, Reduce) or definition.combiner != "add" or is_short(definition):
+    if (
+        not isinstance(definition, ir.Reduce)
+        or definition.combiner != "add"
+        or is_short(definition)
+    ):
         return None
     found = contraction(definition)
     if found is not None or not definition.axes:
@@ -199,36 +194,40 @@ def product_in(definition: Definition) -> Contraction | None:
     if not _beside(definition):
         return None
     vector, rest = _vector(definition)
-    own = axes_of(vector)
+    own = ir.axes_of(vector)
     batch = tuple(axis for axis in definition.axes if axis in own)
     columns = tuple(axis for axis in definition.axes if axis not in own)
     return Contraction(vector, rest, batch, (), columns, definition.reduced, ONE)
 
 
-def _vector(definition: Reduce) -> tuple[Expression, Expression]:
+def _vector(definition: ir.Reduce) -> tuple[ir.Expression, ir.Expression]:
     """The factors of a product with a batch of vectors: the one with the summed axes and fewer others, and
     the rest; ones and all of it where there is none."""
     factors = factors_of(definition.expression)
     summed = set(definition.reduced)
     for factor in factors:
         rest = product_of([other for other in factors if other is not factor])
-        own, others = axes_of(factor), axes_of(rest)
+        own, others = ir.axes_of(factor), ir.axes_of(rest)
         if own - summed and summed <= own & others and own < others:
             return factor, rest
     return ONE, definition.expression
 
 
-def _beside(definition: Reduce) -> bool:
+def _beside(definition: ir.Reduce) -> bool:
     """Whether what is summed lies apart in memory, and what it gives beside each other."""
     reduced = set(definition.reduced)
-    reads = [p for p in walk(definition.expression) if isinstance(p, Read) and axes_of(p) & reduced]
-    most = max((len(axes_of(read)) for read in reads), default=0)
-    lasts = [read.indices[-1].axes for read in reads if len(axes_of(read)) == most]
+    reads = [
+        p
+        for p in ir.walk(definition.expression)
+        if isinstance(p, ir.Read) and ir.axes_of(p) & reduced
+    ]
+    most = max((len(ir.axes_of(read)) for read in reads), default=0)
+    lasts = [read.indices[-1].axes for read in reads if len(ir.axes_of(read)) == most]
     along = any(definition.axes[-1] in last for last in lasts)
     return along and not any(last & reduced for last in lasts)
 
 
-def default_nest(algorithm: Algorithm, target: str = "trn1", chosen: Nest = PLAIN) -> Nest:
+def default_nest(algorithm: ir.Algorithm, target: str = "trn1", chosen: Nest = PLAIN) -> Nest:
     """Each definition in a stage of its own, over its own axes: slow, but always there. What is computed
     together is `chosen`."""
     spec = TARGETS[target]
@@ -239,7 +238,7 @@ def default_nest(algorithm: Algorithm, target: str = "trn1", chosen: Nest = PLAI
     return chosen.model_copy(update={"stages": stages})
 
 
-def partition_of(definition: Definition, spec: Hardware) -> tuple[Part, ...]:
+def partition_of(definition: ir.Definition, spec: Hardware) -> tuple[Part, ...]:
     """The axes of a result that fill the partitions: of a product its rows; otherwise all but the
     one along which the result or, for a sum, what is summed lies in memory."""
     product = product_in(definition)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from accelopt.algorithm.algorithm import Algorithm, arrays_read
+from accelopt.algorithm.ir import Algorithm, arrays_read
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.nests.axis_positions import FreeNames
 from accelopt.kernels.nki.nests.emission import Emitter

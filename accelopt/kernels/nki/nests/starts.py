@@ -8,15 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Literal
 
-from accelopt.algorithm.algorithm import (
-    Algorithm,
-    Definition,
-    Read,
-    Reduce,
-    Scan,
-    arrays_read,
-    walk,
-)
+from accelopt.algorithm import ir
 from accelopt.algorithm.contraction import Contraction
 from accelopt.algorithm.index import Axis
 from accelopt.hardware import TARGETS
@@ -69,7 +61,7 @@ MOST_TILES = 4
 
 
 def starting_nests(
-    algorithm: Algorithm, target: str = "trn1", prices: Prices | None = None
+    algorithm: ir.Algorithm, target: str = "trn1", prices: Prices | None = None
 ) -> Iterator[Nest]:
     """Different nests from which all others are reached by single primitives."""
     seen: set[Nest] = set()
@@ -80,7 +72,7 @@ def starting_nests(
         yield from (nest for nest in nests if not here or here & {*nest.held})
 
 
-def choices(algorithm: Algorithm, target: str) -> Iterator[Nest]:
+def choices(algorithm: ir.Algorithm, target: str) -> Iterator[Nest]:
     """What may be computed together, without stages: nothing, all sums that can be columns of products, products
     again for those that combine them along other axes, products with diagonals for sums of scaled operands."""
     yield PLAIN
@@ -105,10 +97,10 @@ def choices(algorithm: Algorithm, target: str) -> Iterator[Nest]:
         yield PLAIN.model_copy(update={"diagonals": sums})
 
 
-def _is_faster(algorithm: Algorithm, pair: tuple[str, str], target: str) -> bool:
+def _is_faster(algorithm: ir.Algorithm, pair: tuple[str, str], target: str) -> bool:
     """Whether the Tensor engine multiplies by the diagonals of a sum faster than Vector adds up what it is the sum of."""
     spec, made = TARGETS[target], with_diagonals(algorithm, *pair).definitions
-    products = [d for d in made if isinstance(d, Reduce) and d not in algorithm.definitions]
+    products = [d for d in made if isinstance(d, ir.Reduce) and d not in algorithm.definitions]
     found = Reading(replace(algorithm, definitions=tuple(products))).meanings.values()
     formats = [meaning.product.dtype for meaning in found if meaning.product]
     vector = ROUND * spec.two_input_cycles_per_element / spec.vector_ghz
@@ -116,7 +108,7 @@ def _is_faster(algorithm: Algorithm, pair: tuple[str, str], target: str) -> bool
 
 
 def _starting(
-    algorithm: Algorithm, chosen: Nest, target: str, seen: set[Nest],
+    algorithm: ir.Algorithm, chosen: Nest, target: str, seen: set[Nest],
     has_kernel: Callable[[Nest], bool],
 ) -> Iterator[Nest]:  # fmt: skip
     """Those of one choice that are not `seen`."""
@@ -173,7 +165,7 @@ def _starting(
                     yield one
 
 
-def on_two_cores(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
+def on_two_cores(algorithm: ir.Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
     """A nest with halves of an axis on two cores: each of the result's and, of earlier stages without it, the
     outermost of theirs that has halves."""
     for chosen in ready(algorithm, nest).definition(nest.stages[-1].members[-1]).axes:
@@ -193,7 +185,7 @@ def on_two_cores(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest
             yield made
 
 
-def _on_chip(algorithm: Algorithm, nest: Nest, has_kernel: Callable[[Nest], bool]) -> Nest:
+def _on_chip(algorithm: ir.Algorithm, nest: Nest, has_kernel: Callable[[Nest], bool]) -> Nest:
     """With all that can stay in SBUF for later stages there."""
     definitions = ready(algorithm, nest).definitions
 
@@ -208,7 +200,7 @@ def _on_chip(algorithm: Algorithm, nest: Nest, has_kernel: Callable[[Nest], bool
     return holding(nest, [name for at in stages for name in read_later(definitions, nest, at)])
 
 
-def _added(algorithm: Algorithm, nest: Nest, has_kernel: Callable[[Nest], bool]) -> Nest:
+def _added(algorithm: ir.Algorithm, nest: Nest, has_kernel: Callable[[Nest], bool]) -> Nest:
     """With products of one stage whose sum alone is taken computed as one."""
     stages = [{*stage.members} for stage in nest.stages]
     pairs = accumulating(ready(algorithm, nest))
@@ -217,7 +209,7 @@ def _added(algorithm: Algorithm, nest: Nest, has_kernel: Callable[[Nest], bool])
     return made if chosen and has_kernel(made) else nest
 
 
-def _skipping(algorithm: Algorithm, nest: Nest, has_kernel: Callable[[Nest], bool]) -> Nest:
+def _skipping(algorithm: ir.Algorithm, nest: Nest, has_kernel: Callable[[Nest], bool]) -> Nest:
     """Without the blocks that masks empty, where they count for nothing."""
     definitions = {d.out: d for d in ready(algorithm, nest).definitions}
     for at, stage in enumerate(nest.stages):
@@ -235,7 +227,7 @@ def _skipping(algorithm: Algorithm, nest: Nest, has_kernel: Callable[[Nest], boo
 
 
 def _joined(
-    algorithm: Algorithm, stages: Sequence[Stage], definition: Definition, lying: Sequence[str],
+    algorithm: ir.Algorithm, stages: Sequence[Stage], definition: ir.Definition, lying: Sequence[str],
     target: str,
 ) -> Iterator[Stage]:  # fmt: skip
     """The last stage with one more member: as it is; with what the member combines of it in rounds; in the
@@ -247,7 +239,7 @@ def _joined(
     if plain is None:
         return
     yield plain
-    if isinstance(definition, Reduce) and product_in(definition) is None:
+    if isinstance(definition, ir.Reduce) and product_in(definition) is None:
         held = {part.axis for part in (*plain.partition, *plain.loops)}
         rounds = tuple(
             Part(axis=axis.name, size=1)
@@ -266,7 +258,7 @@ def _joined(
         yield stages[-1].model_copy(update={"members": members})
 
 
-def _filled_up(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
+def _filled_up(algorithm: ir.Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
     """Where half of the partitions or more are empty, a part of another axis beside what lies there."""
     made, most = nest, TARGETS[target].partitions
     for at in range(len(nest.stages)):
@@ -295,7 +287,7 @@ def _filled_up(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
         yield made
 
 
-def _beside(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
+def _beside(algorithm: ir.Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
     """With several short rows beside each other on each partition: in one tile of all, or in a few; all
     rows of a partition where there is the same number for each, in rounds of as many as fit a tile."""
     most = TARGETS[target].partitions
@@ -335,7 +327,7 @@ def _beside(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
             yield cut_.model_copy(update={"stages": stages})
 
 
-def _by_terms(algorithm: Algorithm, nest: Nest) -> Iterator[Nest]:
+def _by_terms(algorithm: ir.Algorithm, nest: Nest) -> Iterator[Nest]:
     """With a loop along what a sum of few terms runs over: what its stage makes for a term is added at once."""
     definitions = {d.out: d for d in ready(algorithm, nest).definitions}
     for at, stage in enumerate(nest.stages):
@@ -343,7 +335,7 @@ def _by_terms(algorithm: Algorithm, nest: Nest) -> Iterator[Nest]:
         made: set[Axis] = set()
         for name in stage.members:
             definition = definitions[name]
-            summed = {*definition.reduced} if isinstance(definition, Reduce) else set()
+            summed = {*definition.reduced} if isinstance(definition, ir.Reduce) else set()
             few = math.prod(axis.extent for axis in summed) <= MOST_ROUNDS
             if summed & made and few and not product_in(definition):
                 rounds = [Part(axis=a.name, size=1) for a in sorted(summed) if a.name not in held]
@@ -354,7 +346,7 @@ def _by_terms(algorithm: Algorithm, nest: Nest) -> Iterator[Nest]:
             made.update(definition.axes)
 
 
-def _joined_sums(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
+def _joined_sums(algorithm: ir.Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
     """With as many elements of several summed axes on partitions as there is room for."""
     for at in range(2):
         entries = tuple(
@@ -366,12 +358,12 @@ def _joined_sums(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest
             yield nest.model_copy(update={"contracted": entries})
 
 
-def _side_by_side(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
+def _side_by_side(algorithm: ir.Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
     """With as many products of a batch on partitions, in what they sum over, as there is room for."""
     most, found = TARGETS[target].partitions, dict[str, tuple[Part, ...]]()
     outer = {part.axis for stage in nest.stages for part in stage.partition[:-1]}
 
-    def shared(definition: Definition) -> list[Axis]:
+    def shared(definition: ir.Definition) -> list[Axis]:
         product = product_in(definition)
         if product is None or not product.rows:
             return []
@@ -393,7 +385,7 @@ def _side_by_side(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nes
         yield nest.model_copy(update={"contracted": tuple(found.items())})
 
 
-def _blocked(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
+def _blocked(algorithm: ir.Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
     """With several tiles of rows in each round, which share what a product brings for them."""
     most = TARGETS[target].partitions
     definitions = {d.out: d for d in ready(algorithm, nest).definitions}
@@ -423,7 +415,7 @@ def _blocked(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
         return
 
 
-def _in_rounds(algorithm: Algorithm, nest: Nest) -> Iterator[Nest]:
+def _in_rounds(algorithm: ir.Algorithm, nest: Nest) -> Iterator[Nest]:
     """With a loop along what a product sums over, where a member before it makes its operand: each part
     is transposed while the next is computed, by the Tensor engine or in squares by Vector."""
     definitions = {d.out: d for d in ready(algorithm, nest).definitions}
@@ -439,7 +431,7 @@ def _in_rounds(algorithm: Algorithm, nest: Nest) -> Iterator[Nest]:
             for side, own in (("left", found.rows), ("right", found.columns)):
                 if lying & {axis.name for axis in own}:
                     ways.append((definition.out, side, "squares"))
-            made = arrays_read(definition) & set(stage.members)
+            made = ir.arrays_read(definition) & set(stage.members)
             if made and len(found.contracted) == 1 and found.contracted[0].extent > ROUND:
                 rounds.append(Part(axis=found.contracted[0].name, size=ROUND))
         if len(rounds) == 1:
@@ -449,7 +441,7 @@ def _in_rounds(algorithm: Algorithm, nest: Nest) -> Iterator[Nest]:
                 yield nest.model_copy(update={"stages": stages, "ways": (*nest.ways, *chosen)})
 
 
-def _summed_as_laid(algorithm: Algorithm, chosen: Nest, target: str) -> Iterator[Nest]:
+def _summed_as_laid(algorithm: ir.Algorithm, chosen: Nest, target: str) -> Iterator[Nest]:
     """With products that later products sum over laid along the axis that is summed, so that they are
     operands as they lie: all in one stage, blocks of a few tiles of rows at a time."""
     most = TARGETS[target].partitions
@@ -470,7 +462,7 @@ def _summed_as_laid(algorithm: Algorithm, chosen: Nest, target: str) -> Iterator
 
 
 def _laid_as_read(
-    algorithm: Algorithm, chosen: Nest, lying: Sequence[str], target: str
+    algorithm: ir.Algorithm, chosen: Nest, lying: Sequence[str], target: str
 ) -> Iterator[Nest]:
     """All in one stage, with each definition laid as those that read it take it: along what a product sums
     over, else as its reader lies; in loops along what all have and no recurrence runs along. Of what is
@@ -487,7 +479,7 @@ def _laid_as_read(
 
 
 def _cut_to_fit(
-    algorithm: Algorithm, whole: Nest, lying: Sequence[str], most: int
+    algorithm: ir.Algorithm, whole: Nest, lying: Sequence[str], most: int
 ) -> tuple[Nest, list[str]]:
     """A nest with the last of the result's axes that lie on partitions and are longer cut, and what lies there then."""
     last = ready(algorithm, whole).definitions[-1]
@@ -499,7 +491,7 @@ def _cut_to_fit(
 
 
 def _on_all_partitions(
-    algorithm: Algorithm, chosen: Nest, lying: Sequence[str], target: str
+    algorithm: ir.Algorithm, chosen: Nest, lying: Sequence[str], target: str
 ) -> Iterator[Nest]:
     """All in one stage with axes of the result on partitions, whole: what is combined over them comes to all
     partitions, and what does not depend on them is computed on each."""
@@ -513,7 +505,7 @@ def _on_all_partitions(
     summed = {
         d.out
         for d in definitions
-        if isinstance(d, Reduce) and {own[n] for n in lying} <= {*d.reduced}
+        if isinstance(d, ir.Reduce) and {own[n] for n in lying} <= {*d.reduced}
     }
     if summed and math.prod(part.size for part in partition) <= most:
         stage = Stage(
@@ -523,12 +515,14 @@ def _on_all_partitions(
         yield whole.model_copy(update={"stages": (stage,)})
 
 
-def _laid_so(algorithm: Algorithm, whole: Nest, lying: Sequence[str], most: int) -> Iterator[Nest]:
+def _laid_so(
+    algorithm: ir.Algorithm, whole: Nest, lying: Sequence[str], most: int
+) -> Iterator[Nest]:
     """The nests of `_laid_as_read`, of one with axes that are cut."""
     definitions = ready(algorithm, whole).definitions
     for definition in definitions:
         product = product_in(definition)
-        made = {a for d in definitions if d.out in arrays_read(definition) for a in d.axes}
+        made = {a for d in definitions if d.out in ir.arrays_read(definition) for a in d.axes}
         for axis in product.contracted if product else ():
             if (axis.name in lying or axis in made) and (
                 size := evenly(axis.extent, most)
@@ -548,7 +542,7 @@ def _laid_so(algorithm: Algorithm, whole: Nest, lying: Sequence[str], most: int)
         axes = {axis.name: axis.extent for axis in definition.axes}
         wanted: list[tuple[str, ...]] = []
         for reader in plain.definitions:
-            if definition.out in arrays_read(reader):
+            if definition.out in ir.arrays_read(reader):
                 product = product_in(reader)
                 summed = [a for a in product.contracted if a.name in axes] if product else []
                 if summed:
@@ -562,7 +556,7 @@ def _laid_so(algorithm: Algorithm, whole: Nest, lying: Sequence[str], most: int)
             if math.prod(axes[name] for name in chosen) > most:
                 return
             found[definition.out] = chosen
-    along = {d.along.name for d in plain.definitions if isinstance(d, Scan)}
+    along = {d.along.name for d in plain.definitions if isinstance(d, ir.Scan)}
     taken = along.union(lying, *found.values())
     loops = tuple(
         Part(axis=a.name, size=1) for a in shared_axes(plain.definitions) if a.name not in taken
@@ -574,7 +568,7 @@ def _laid_so(algorithm: Algorithm, whole: Nest, lying: Sequence[str], most: int)
         )  # fmt: skip
         # A maximum over what lies on partitions is taken of as much as a bank of PSUM holds.
         across = any(
-            isinstance(d, Reduce) and d.combiner != "add"
+            isinstance(d, ir.Reduce) and d.combiner != "add"
             and {*found.get(d.out, lying)} & {axis.name for axis in d.reduced}
             for d in plain.definitions
         )  # fmt: skip
@@ -584,7 +578,7 @@ def _laid_so(algorithm: Algorithm, whole: Nest, lying: Sequence[str], most: int)
                 yield whole.model_copy(update={"stages": (looped,)})
 
 
-def with_sums_in_runs(algorithm: Algorithm, nest: Nest, target: str) -> Nest | None:
+def with_sums_in_runs(algorithm: ir.Algorithm, nest: Nest, target: str) -> Nest | None:
     """With axes that products sum over in several rounds cut so that what one partition takes of all rounds
     lies beside each other in memory; None where there are none."""
     most, splits = TARGETS[target].partitions, dict(nest.splits)
@@ -607,7 +601,7 @@ def with_sums_in_runs(algorithm: Algorithm, nest: Nest, target: str) -> Nest | N
 
 
 def _laid(
-    algorithm: Algorithm, chosen: Nest, products: tuple[Definition, Definition], along: Axis,
+    algorithm: ir.Algorithm, chosen: Nest, products: tuple[ir.Definition, ir.Definition], along: Axis,
     most: int,
 ) -> Iterator[Nest]:  # fmt: skip
     """The nests of `_summed_as_laid` for two products."""
@@ -615,7 +609,7 @@ def _laid(
     found = product_in(last)
     assert found is not None
     side: Literal["left", "right"] = "left"
-    for read in {p.array for p in walk(found.right) if isinstance(p, Read)}:
+    for read in {p.array for p in ir.walk(found.right) if isinstance(p, ir.Read)}:
         if read in {d.out for d in plain.definitions} and first.out in {
             read,
             *made_of(plain, read),
@@ -662,7 +656,7 @@ def _laid(
         yield whole.model_copy(update={"stages": (stage,), "ways": ways})
 
 
-def _lying(algorithm: Algorithm) -> list[tuple[str, ...]]:
+def _lying(algorithm: ir.Algorithm) -> list[tuple[str, ...]]:
     """Names of axes that could lie on partitions together: of each definition the leading axes, the
     trailing ones but for the last, each alone."""
     found: dict[tuple[str, ...], None] = {}
@@ -679,7 +673,7 @@ def _lying(algorithm: Algorithm) -> list[tuple[str, ...]]:
 
 
 def _stage(
-    algorithm: Algorithm, members: Sequence[str], lying: Sequence[str], target: str
+    algorithm: ir.Algorithm, members: Sequence[str], lying: Sequence[str], target: str
 ) -> Stage | None:
     """A stage of these members with some axes on partitions; what else they share runs in loops, where
     a member sums or multiplies."""
@@ -731,13 +725,13 @@ def _on_rows(product: Contraction, held: set[str]) -> tuple[Axis, ...]:
     return product.columns if beside and not held & {a.name for a in product.rows} else product.rows
 
 
-def shared_axes(definitions: Sequence[Definition]) -> tuple[Axis, ...]:
+def shared_axes(definitions: Sequence[ir.Definition]) -> tuple[Axis, ...]:
     """The axes that all definitions have, those of results first; a plain sum over an axis has it too."""
     sets = []
     for definition in definitions:
         own = set(definition.axes)
         found = product_in(definition)
-        if isinstance(definition, Reduce) and found is not None and not found.rows:
+        if isinstance(definition, ir.Reduce) and found is not None and not found.rows:
             own |= set(definition.reduced)
         sets.append(own)
     common = set.intersection(*sets)

@@ -10,19 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from accelopt.algorithm.algorithm import (
-    Algorithm,
-    Constant,
-    Definition,
-    Expression,
-    Indirect,
-    Position,
-    Read,
-    Reduce,
-    Scan,
-    Where,
-    substituted,
-)
+from accelopt.algorithm import ir
 from accelopt.algorithm.contraction import ONE, Contraction
 from accelopt.algorithm.functions import COMPARISONS, ROUNDINGS
 from accelopt.algorithm.index import Axis, Floor, Index, index_of
@@ -85,14 +73,14 @@ class Reading:
     """The meanings of all definitions of an Algorithm, each value made once. The sums `by_ones` are products
     with ones: what they sum over lies on partitions."""
 
-    def __init__(self, algorithm: Algorithm, by_ones: Collection[str] = ()) -> None:
+    def __init__(self, algorithm: ir.Algorithm, by_ones: Collection[str] = ()) -> None:
         self.by_ones = by_ones
         self.builder = Builder()
         self._dtypes = {array.name: array.dtype for array in algorithm.inputs}
         self._formats: dict[Value, str] = {}
         self._whole: dict[Value, tuple[float, float]] = {}
         """The least and the largest of what is a whole number."""
-        self._memory: dict[Expression, Value] = {}
+        self._memory: dict[ir.Expression, Value] = {}
         self.meanings = {d.out: self._meaning(d) for d in algorithm.definitions}
         self._conditional: dict[Value, bool] = {}
         self.uses = self._uses()
@@ -119,12 +107,12 @@ class Reading:
                 visit(root)
         return found
 
-    def _meaning(self, definition: Definition) -> Meaning:
-        if isinstance(definition, Scan):
+    def _meaning(self, definition: ir.Definition) -> Meaning:
+        if isinstance(definition, ir.Scan):
             parts = definition.factor, definition.term, definition.initial
             factor, term, initial = map(self.value, parts)
             return Meaning(scan=(factor, term, initial))
-        if not isinstance(definition, Reduce):
+        if not isinstance(definition, ir.Reduce):
             at = None if definition.at is None else self.value(definition.at)
             return Meaning(self.value(definition.expression), at=at)
         found = product_in(definition)
@@ -138,7 +126,7 @@ class Reading:
         own = (*found.rows, *found.columns)
         names = dict(zip(found.rows, map(index_of, found.columns), strict=False))
         alike = len(own) == 2 and len(names) == 1 and own[0].extent == own[1].extent
-        alike = alike and substituted(found.left, names, {}) == found.right
+        alike = alike and ir.substituted(found.left, names, {}) == found.right
         dtype = self._multiplied(left, right)
         return Meaning(
             product=Product(
@@ -179,27 +167,27 @@ class Reading:
         exact = dtype in EXACT_IN_BFLOAT16 or operand.function in COMPARISONS  # 0 or 1
         return "bfloat16" if exact else dtype
 
-    def value(self, expression: Expression) -> Value:
+    def value(self, expression: ir.Expression) -> Value:
         """The value of an expression."""
         if expression not in self._memory:
             self._memory[expression] = self._made(expression)
         return self._memory[expression]
 
-    def _made(self, expression: Expression) -> Value:
+    def _made(self, expression: ir.Expression) -> Value:
         builder = self.builder
-        if isinstance(expression, Constant):
+        if isinstance(expression, ir.Constant):
             return builder.constant(expression.value)
-        if isinstance(expression, Read):
+        if isinstance(expression, ir.Read):
             dtype = self._dtypes.get(expression.array, "float32")
             found = builder.input(expression.array, expression.indices, dtype)
             if dtype in SHORT:
                 self._whole[found] = ends_of(dtype)
             return found
-        if isinstance(expression, Position):
+        if isinstance(expression, ir.Position):
             return self.index(expression.index)
-        if isinstance(expression, Where):
+        if isinstance(expression, ir.Where):
             return self._chosen(expression)
-        if isinstance(expression, Indirect):
+        if isinstance(expression, ir.Indirect):
             return self._gathered(expression)
         if expression.function in ROUNDINGS:
             exact = self.value(expression.arguments[0])
@@ -207,14 +195,14 @@ class Reading:
             return exact
         return self._applied(expression.function, *map(self.value, expression.arguments))
 
-    def _gathered(self, expression: Indirect) -> Value:
+    def _gathered(self, expression: ir.Indirect) -> Value:
         """An element of an array at numbers, which may be several."""
-        element: Expression = expression
+        element: ir.Expression = expression
         numbers: dict[Axis, Value] = {}
-        while isinstance(element, Indirect):
+        while isinstance(element, ir.Indirect):
             numbers[element.axis] = self.value(element.at)
             element = element.element
-        assert isinstance(element, Read)
+        assert isinstance(element, ir.Read)
         free = {a for i in element.indices for a in i.axes} - numbers.keys()
         return self.builder.value(
             "gather", free.union(*(number.axes for number in numbers.values())),
@@ -272,7 +260,7 @@ class Reading:
         axes = condition.axes | yes.axes | no.axes
         return self.builder.value("choose", axes, arguments=(condition, yes, no))
 
-    def _chosen(self, where: Where) -> Value:
+    def _chosen(self, where: ir.Where) -> Value:
         if any(c.bounds[1] < 0 for c in where.conditions):
             return self.value(where.on_false)
         conditions = tuple(c for c in where.conditions if c.bounds[0] < 0)
