@@ -31,8 +31,7 @@ from accelopt.algorithm.algorithm import (
     expressions_of,
     parts_of,
     substituted,
-    with_expressions,
-    with_parts,
+    with_reads,
 )
 from accelopt.algorithm.axis_joining import join_free, joined_within
 from accelopt.algorithm.axis_names import AxisNames
@@ -491,20 +490,13 @@ class _Definitions:
 
     def _viewed(self, definition: Definition) -> Definition:
         """A definition with subscripts in the place of addresses."""
-        done: dict[Expression, Expression] = {}
 
-        def viewed(expression: Expression) -> Expression:
-            if expression not in done:
-                done[expression] = change(expression)
-            return done[expression]
+        def viewed(read: Read) -> Read:
+            if read.array not in self._shapes:
+                return read
+            return Read(read.array, self._subscripts[read.array, read.indices[0]])
 
-        def change(expression: Expression) -> Expression:
-            if isinstance(expression, Read) and expression.array in self._shapes:
-                where = self._subscripts[expression.array, expression.indices[0]]
-                return Read(expression.array, where)
-            return with_parts(expression, map(viewed, parts_of(expression)))
-
-        return with_expressions(definition, map(viewed, expressions_of(definition)))
+        return with_reads(definition, viewed)
 
 
 def _array(output: DefinedOutput) -> Array:

@@ -21,9 +21,10 @@ import numpy as np
 
 from accelopt.algorithm.algorithm import (
     Algorithm,
-    Definition,
+    Constant,
+    Expression,
     expressions_of,
-    with_constants,
+    rewritten,
     with_expressions,
 )
 from accelopt.algorithm.reference_trace import trace_reference
@@ -190,14 +191,15 @@ def finite(algorithm: Algorithm) -> Algorithm:
     """The Algorithm with the largest numbers that are safe to compute with for infinities: no
     instruction takes those."""
 
-    def number(value: float) -> float:
-        return math.copysign(LARGEST, value) if math.isinf(value) else value
+    def number(part: Expression) -> Expression | None:
+        infinite = isinstance(part, Constant) and math.isinf(part.value)
+        return Constant(math.copysign(LARGEST, part.value)) if infinite else None
 
-    def changed(definition: Definition) -> Definition:
-        parts = (with_constants(e, number) for e in expressions_of(definition))
-        return with_expressions(definition, parts)
-
-    return replace(algorithm, definitions=tuple(map(changed, algorithm.definitions)))
+    made = (
+        with_expressions(d, [rewritten(e, number) for e in expressions_of(d)])
+        for d in algorithm.definitions
+    )
+    return replace(algorithm, definitions=tuple(made))
 
 
 def kernel_name(reference: Path) -> str:

@@ -15,6 +15,7 @@ from accelopt.algorithm.algorithm import (
     Reduce,
     Scan,
     expressions_of,
+    own_axes,
     walk,
 )
 from accelopt.algorithm.index import Axis, index_of
@@ -40,7 +41,6 @@ from accelopt.kernels.nki.nests.places import (
     row_major,
     spans_of,
 )
-from accelopt.kernels.nki.nests.preparing import own_axes
 from accelopt.kernels.nki.nests.recurrences import Recurrences
 from accelopt.kernels.nki.nests.skipping import masks_that_empty
 from accelopt.kernels.nki.nests.statements import Comment, Form, NestNode, line

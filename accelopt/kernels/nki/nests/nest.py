@@ -22,13 +22,14 @@ from accelopt.algorithm.algorithm import (
     Read,
     Reduce,
     axes_of,
+    own_axes,
     walk,
 )
 from accelopt.algorithm.contraction import ONE, Contraction, contraction, factors_of, product_of
 from accelopt.algorithm.index import Axis
 from accelopt.hardware import TARGETS, Hardware
 from accelopt.kernels.nki.nests.computed_together import NotTogether, appended, brought, repeated
-from accelopt.kernels.nki.nests.preparing import cut, inlined, own_axes, prepared
+from accelopt.kernels.nki.nests.preparing import cut, inlined, prepared
 from accelopt.kernels.nki.nests.term_sums import in_own_terms, is_short, is_weighted
 
 Memory = Literal["SBUF", "HBM", "resident"]

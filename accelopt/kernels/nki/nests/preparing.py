@@ -26,11 +26,18 @@ from accelopt.algorithm.algorithm import (
     axes_of,
     expressions_of,
     indices_of,
+    own_axes,
+    parts_in,
     parts_of,
+    reads_in,
     substituted,
     walk,
+    with_axes,
+    with_definition,
     with_expressions,
+    with_part,
     with_parts,
+    with_reads,
 )
 from accelopt.algorithm.axis_names import AxisNames
 from accelopt.algorithm.contraction import ONE, contraction, factors_of, product_of
@@ -95,13 +102,8 @@ def _named_as_read(algorithm: Algorithm) -> Algorithm:
     """With axes of definitions named as all that read them have them: they can be computed in one stage."""
     for name in [d.out for d in reversed(algorithm.definitions)]:
         definition = algorithm.definition(name)
-        reads = {
-            part.indices
-            for d in algorithm.definitions
-            for e in expressions_of(d)
-            for part in walk(e)
-            if isinstance(part, Read) and part.array == name
-        }
+        every = (read for d in algorithm.definitions for read in reads_in(d))
+        reads = {read.indices for read in every if read.array == name}
         terms = [t for i in (*reads,)[:1] for index in i for t, _ in index.terms]
         axes = [term for term in terms if isinstance(term, Axis)]
         plain = reads == {tuple(index_of(t) for t in axes)} and len({*axes}) == len(axes)
@@ -109,21 +111,12 @@ def _named_as_read(algorithm: Algorithm) -> Algorithm:
         if not plain or not same or isinstance(definition, Scan) or tuple(axes) == definition.axes:
             continue
         own = own_axes(definition)
-        values = dict(zip(definition.axes, axes, strict=True))
+        called = dict(zip(definition.axes, axes, strict=True))
         taken = {a.name for d in algorithm.definitions for a in own_axes(d)}
         names = (word for n in range(len(own) + len(taken)) if (word := f"r{n}") not in taken)
         for axis in own[len(definition.axes) :]:
-            clash = axis in axes
-            values[axis] = replace(axis, name=next(names)) if clash else axis
-        places = {old: index_of(new) for old, new in values.items()}
-        made = with_expressions(
-            definition, [substituted(e, places, {}) for e in expressions_of(definition)]
-        )
-        made = replace(made, axes=tuple(axes))
-        if isinstance(made, Reduce):
-            made = replace(made, reduced=tuple(values[axis] for axis in made.reduced))
-        kept = tuple(made if d is definition else d for d in algorithm.definitions)
-        algorithm = replace(algorithm, definitions=kept)
+            called[axis] = replace(axis, name=next(names)) if axis in axes else axis
+        algorithm = with_definition(algorithm, definition, with_axes(definition, called))
     return algorithm
 
 
@@ -138,20 +131,10 @@ def _compared_as_ranked(algorithm: Algorithm) -> Algorithm:
         if isinstance(body, Read):
             continue
         read = Read(name, tuple(map(index_of, own_axes(reduce))))
-
-        def taken(
-            expression: Expression, body: Expression = body, read: Expression = read
-        ) -> Expression:
-            if expression == body:
-                return read
-            return with_parts(
-                expression, (taken(part, body, read) for part in parts_of(expression))
-            )
-
-        rest = [_rewritten(d, taken) for d in algorithm.definitions]
-        at = algorithm.definitions.index(reduce)
-        rest.insert(at, Map(name, own_axes(reduce), body))
-        algorithm = replace(algorithm, definitions=tuple(rest))
+        made = Map(name, own_axes(reduce), body)
+        definitions = [with_part(d, body, read) for d in algorithm.definitions]
+        definitions.insert(algorithm.definitions.index(reduce), made)
+        algorithm = replace(algorithm, definitions=tuple(definitions))
     return algorithm
 
 
@@ -163,23 +146,20 @@ def _summed_last(algorithm: Algorithm) -> Algorithm:
     for reader in algorithm.definitions:
         if not isinstance(reader, Reduce) or contraction(reader) or is_short(reader):
             continue
-        for part in walk(reader.expression):
-            if isinstance(part, Read):
-                places = {n for n, i in enumerate(part.indices) if i.axes & set(reader.reduced)}
-                last.setdefault(part.array, set()).update(places)
+        for read in reads_in(reader):
+            places = {n for n, i in enumerate(read.indices) if i.axes & set(reader.reduced)}
+            last.setdefault(read.array, set()).update(places)
     order = {
         d.out: sorted(range(len(d.axes)), key=lambda n: n in last[d.out])
         for d in algorithm.definitions
         if d.out in last and d.out not in results and not isinstance(d, Scan)
     }
 
-    def turned(expression: Expression) -> Expression:
-        if isinstance(expression, Read) and expression.array in order:
-            indices = tuple(expression.indices[n] for n in order[expression.array])
-            return replace(expression, indices=indices)
-        return with_parts(expression, map(turned, parts_of(expression)))
+    def turned(read: Read) -> Read:
+        places = order.get(read.array, range(len(read.indices)))
+        return replace(read, indices=tuple(read.indices[n] for n in places))
 
-    definitions = [_rewritten(d, turned) for d in algorithm.definitions]
+    definitions = [with_reads(d, turned) for d in algorithm.definitions]
     return replace(
         algorithm,
         definitions=tuple(
@@ -196,7 +176,7 @@ def _joint(algorithm: Algorithm) -> Algorithm:
         readers = [d for d in algorithm.definitions if product.out in arrays_read(d)]
         if not isinstance(product, Reduce) or contraction(product) is None or len(readers) < 2:
             continue
-        parts = {p for d in readers for e in expressions_of(d) for p in walk(e)}
+        parts = {part for d in readers for part in parts_in(d)}
         reads = {p for p in parts if isinstance(p, Read) and p.array == product.out}
         first = next(iter(reads))
         if len(reads) > 1 or first.indices != tuple(map(index_of, product.axes)):
@@ -216,15 +196,7 @@ def _joint(algorithm: Algorithm) -> Algorithm:
         read: Expression = Read(made.out, first.indices)
         if factor != 1.0:
             read = Apply("multiply", (read, Constant(factor)))
-
-        def taken(
-            expression: Expression, old: Expression = found, new: Expression = read
-        ) -> Expression:
-            if expression == old:
-                return new
-            return with_parts(expression, (taken(p, old, new) for p in parts_of(expression)))
-
-        rest = [_rewritten(d, taken) if d in readers else d for d in algorithm.definitions]
+        rest = [with_part(d, found, read) if d in readers else d for d in algorithm.definitions]
         at = algorithm.definitions.index(product) + 1
         needed = arrays_read(made)
         at = max([at, *(n + 1 for n, d in enumerate(algorithm.definitions) if d.out in needed)])
@@ -243,7 +215,7 @@ def _groups(algorithm: Algorithm) -> Algorithm:
         if product and found and not {*reader.reduced} - {*found.batch}:
             own = Map(f"{product.out}_term", product.axes, reader.expression)
             summed = replace(reader, expression=Read(own.out, tuple(map(index_of, own.axes))))
-            algorithm = _in_place(algorithm, reader, own, summed)
+            algorithm = with_definition(algorithm, reader, own, summed)
     return algorithm
 
 
@@ -262,13 +234,6 @@ def _product_alone_in(part: Expression, reader: Definition, algorithm: Algorithm
         ):
             return product
     return None
-
-
-def _in_place(algorithm: Algorithm, old: Definition, *new: Definition) -> Algorithm:
-    """With others in the place of a definition."""
-    at = algorithm.definitions.index(old)
-    before, after = algorithm.definitions[:at], algorithm.definitions[at + 1 :]
-    return replace(algorithm, definitions=(*before, *new, *after))
 
 
 def _operands(algorithm: Algorithm) -> Algorithm:
@@ -292,7 +257,7 @@ def _operands(algorithm: Algorithm) -> Algorithm:
         if made:
             scale = [found.scale] if found.scale != ONE else []
             changed = replace(reader, expression=product_of([*sides, *scale]))
-            algorithm = _in_place(algorithm, reader, *made, changed)
+            algorithm = with_definition(algorithm, reader, *made, changed)
     return algorithm
 
 
@@ -309,7 +274,7 @@ def _scaled_last(algorithm: Algorithm) -> Algorithm:
         own = replace(definition, out=f"{name}_unscaled", expression=bare)
         read = Read(own.out, tuple(map(index_of, own.axes)))
         scaled = Map(name, own.axes, Apply("multiply", (read, Constant(factor))))
-        algorithm = inlined(_in_place(algorithm, definition, own, scaled), (name,))
+        algorithm = inlined(with_definition(algorithm, definition, own, scaled), (name,))
     return algorithm
 
 
@@ -360,15 +325,13 @@ def inlined(algorithm: Algorithm, names: tuple[str, ...]) -> Algorithm:
         definition = algorithm.definition(name)
         assert isinstance(definition, Map)
         rest = tuple(d for d in algorithm.definitions if d.out != name)
-        body = definition
 
-        def changed(expression: Expression, body: Map = body) -> Expression:
-            if isinstance(expression, Read) and expression.array == body.out:
-                values = dict(zip(body.axes, expression.indices, strict=True))
-                return moved(body.expression, values)
-            return with_parts(expression, map(changed, parts_of(expression)))
+        def computed(read: Read, body: Map = definition) -> Expression:
+            if read.array != body.out:
+                return read
+            return moved(body.expression, dict(zip(body.axes, read.indices, strict=True)))
 
-        made = tuple(_rewritten(d, changed) for d in rest)
+        made = tuple(with_reads(d, computed) for d in rest)
         algorithm = replace(algorithm, definitions=made)
     return algorithm
 
@@ -540,11 +503,6 @@ def _sampled(expression: Expression, part: Expression) -> np.ndarray:
 # Axes.
 
 
-def own_axes(definition: Definition) -> tuple[Axis, ...]:
-    """Axes of the result, then those that are reduced."""
-    return (*definition.axes, *(definition.reduced if isinstance(definition, Reduce) else ()))
-
-
 def _split(algorithm: Algorithm) -> Algorithm:
     """With axes cut into digits, so that as many indices as possible are sums of axes."""
     for _ in range(ROUNDS):
@@ -563,15 +521,14 @@ def _cuts(algorithm: Algorithm) -> Cuts:
     wanted: dict[tuple[str, Axis], set[int]] = {}
     axes = {d.out: d.axes for d in algorithm.definitions}
     for definition in algorithm.definitions:
-        for expression in expressions_of(definition):
-            for part in walk(expression):
-                for index in indices_of(part):
-                    for axis, divisor in _floors(index):
-                        wanted.setdefault((definition.out, axis), set()).add(divisor)
-                if isinstance(part, Read) and part.array in axes:
-                    for axis, index in zip(axes[part.array], part.indices, strict=True):
-                        if digits := _digits(index, axis.extent):
-                            wanted.setdefault((part.array, axis), set()).update(digits)
+        for part in parts_in(definition):
+            for index in indices_of(part):
+                for axis, divisor in _floors(index):
+                    wanted.setdefault((definition.out, axis), set()).add(divisor)
+            if isinstance(part, Read) and part.array in axes:
+                for axis, index in zip(axes[part.array], part.indices, strict=True):
+                    if digits := _digits(index, axis.extent):
+                        wanted.setdefault((part.array, axis), set()).update(digits)
     chains: Cuts = {}
     for (out, axis), divisors in wanted.items():
         chain: list[int] = []
@@ -607,14 +564,14 @@ def _read_in_digits(algorithm: Algorithm, definition: Map) -> Iterator[tuple[Axi
     shapes = {array.name: array.shape for array in algorithm.inputs}
     whole = {
         (read.array, n): axis
-        for read in walk(definition.expression)
-        if isinstance(read, Read) and read.array in shapes
+        for read in reads_in(definition)
+        if read.array in shapes
         for n, index in enumerate(read.indices)
         for axis in definition.axes
         if index == index_of(axis) and axis.extent == shapes[read.array][n]
     }
     for other in algorithm.definitions if whole else ():
-        for read in (p for e in expressions_of(other) for p in walk(e) if isinstance(p, Read)):
+        for read in reads_in(other):
             for n, index in enumerate(read.indices):
                 steps = _digits(index, shapes[read.array][n]) if (read.array, n) in whole else []
                 if steps:
@@ -640,17 +597,16 @@ def _flat(definition: Definition) -> Iterable[tuple[Axis, int]]:
 def _pieces(definition: Definition) -> Iterable[tuple[Axis, int]]:
     """Where a condition holds from one place along an axis on, parts of the axis of which each lies
     on one side."""
-    for expression in expressions_of(definition):
-        for part in walk(expression):
-            for condition in part.conditions if isinstance(part, Where) else ():
-                if len(condition.terms) != 1 or abs(condition.terms[0][1]) != 1:
-                    continue
-                axis, step = condition.terms[0]
-                place = -condition.constant if step == 1 else condition.constant + 1
-                if isinstance(axis, Axis) and 0 < place < axis.extent:
-                    size = math.gcd(place, axis.extent)
-                    if size > 1 and axis.extent // size <= MOST_PIECES:
-                        yield axis, size
+    for part in parts_in(definition):
+        for condition in part.conditions if isinstance(part, Where) else ():
+            if len(condition.terms) != 1 or abs(condition.terms[0][1]) != 1:
+                continue
+            axis, step = condition.terms[0]
+            place = -condition.constant if step == 1 else condition.constant + 1
+            if isinstance(axis, Axis) and 0 < place < axis.extent:
+                size = math.gcd(place, axis.extent)
+                if size > 1 and axis.extent // size <= MOST_PIECES:
+                    yield axis, size
 
 
 def _floors(index: Index) -> Iterable[tuple[Axis, int]]:
@@ -685,16 +641,13 @@ def _cut(algorithm: Algorithm, cuts: Cuts) -> Algorithm:
     def pieces(out: str, place: tuple[Axis, ...]) -> tuple[Axis, ...]:
         return tuple(d for a in place for d, _ in digits.get((out, a), ((a, 1),)))
 
-    def changed(expression: Expression) -> Expression:
-        if isinstance(expression, Read) and expression.array in axes:
-            own = axes[expression.array]
-            indices = [
-                index // step % digit.extent if (expression.array, axis) in digits else index
-                for axis, index in zip(own, expression.indices, strict=True)
-                for digit, step in digits.get((expression.array, axis), ((axis, 1),))
-            ]
-            return Read(expression.array, tuple(indices))
-        return with_parts(expression, map(changed, parts_of(expression)))
+    def changed(read: Read) -> Read:
+        indices = [
+            index // step % digit.extent if (read.array, axis) in digits else index
+            for axis, index in zip(axes[read.array], read.indices, strict=True)
+            for digit, step in digits.get((read.array, axis), ((axis, 1),))
+        ] if read.array in axes else read.indices  # fmt: skip
+        return Read(read.array, tuple(indices))
 
     def cut(definition: Definition) -> Definition:
         out = definition.out
@@ -703,10 +656,8 @@ def _cut(algorithm: Algorithm, cuts: Cuts) -> Algorithm:
             for axis in own_axes(definition)
             if (out, axis) in digits
         }
-        made = with_expressions(
-            definition, [_placed(changed(moved(e, values))) for e in expressions_of(definition)]
-        )
-        made = replace(made, axes=pieces(out, definition.axes))
+        made = with_reads(_rewritten(definition, functools.partial(moved, values=values)), changed)
+        made = replace(_rewritten(made, _placed), axes=pieces(out, definition.axes))
         if isinstance(made, Reduce):
             return replace(made, reduced=pieces(out, made.reduced))
         return made
@@ -771,18 +722,17 @@ def _without_unread(algorithm: Algorithm, least: int = LEAST_NARROWER) -> Algori
         }
 
         def left(
-            expression: Expression, name: str = name, lows: Sequence[int] = lows,
-            gone: Collection[int] = gone,
-        ) -> Expression:  # fmt: skip
-            if isinstance(expression, Read) and expression.array == name:
-                indices = (i - lows[n] for n, i in enumerate(expression.indices) if n not in gone)
-                return replace(expression, indices=tuple(indices))
-            return with_parts(expression, (left(p, name, lows, gone) for p in parts_of(expression)))
+            read: Read, name: str = name, lows: Sequence[int] = lows, gone: Collection[int] = gone
+        ) -> Read:
+            if read.array != name:
+                return read
+            indices = (i - lows[n] for n, i in enumerate(read.indices) if n not in gone)
+            return replace(read, indices=tuple(indices))
 
         values = dict(zip(axes, places, strict=True))
-        made = with_expressions(definition, [moved(e, values) for e in expressions_of(definition)])
+        made = _rewritten(definition, functools.partial(moved, values=values))
         made = replace(made, axes=tuple(a for n, a in enumerate(kept) if n not in gone))
-        new = [made if d is definition else _rewritten(d, left) for d in algorithm.definitions]
+        new = [made if d is definition else with_reads(d, left) for d in algorithm.definitions]
         algorithm = replace(algorithm, definitions=tuple(new))
     return algorithm
 

@@ -19,6 +19,7 @@ from accelopt.algorithm.algorithm import (
     arrays_read,
     axes_of,
     expressions_of,
+    own_axes,
     walk,
 )
 from accelopt.algorithm.contraction import Contraction
@@ -42,7 +43,6 @@ from accelopt.kernels.nki.nests.nest import (
     product_in,
     ready,
 )
-from accelopt.kernels.nki.nests.preparing import own_axes
 from accelopt.kernels.nki.nests.skipping import masks_of
 from accelopt.sim.dialects.dialect import Dialect
 

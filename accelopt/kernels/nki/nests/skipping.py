@@ -18,13 +18,13 @@ from accelopt.algorithm.algorithm import (
     Scan,
     Where,
     expressions_of,
+    own_axes,
     parts_of,
     walk,
 )
 from accelopt.algorithm.functions import FUNCTIONS
 from accelopt.algorithm.index import ZERO, Axis, Index, index_of
 from accelopt.kernels.nki.nests.nest import NotNested
-from accelopt.kernels.nki.nests.preparing import own_axes
 
 USUAL = 30.0
 """What is computed from inputs is tried in this range; exp of it is a number of fp32."""

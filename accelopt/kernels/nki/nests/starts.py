@@ -14,6 +14,7 @@ from accelopt.algorithm.algorithm import (
     Reduce,
     Scan,
     arrays_read,
+    own_axes,
     walk,
 )
 from accelopt.algorithm.contraction import Contraction
@@ -43,7 +44,7 @@ from accelopt.kernels.nki.nests.nest import (
     product_in,
     ready,
 )
-from accelopt.kernels.nki.nests.preparing import own_axes, prepared
+from accelopt.kernels.nki.nests.preparing import prepared
 from accelopt.kernels.nki.nests.primitives import (
     Cores,
     changed,
