@@ -34,11 +34,14 @@ from accelopt.algorithm.algorithm import (
     arrays_read,
     axes_of,
     expressions_of,
+    parts_in,
     parts_of,
+    reads_in,
+    rewritten,
     substituted,
-    walk,
     with_expressions,
     with_parts,
+    with_reads,
 )
 from accelopt.algorithm.contraction import ONE, contraction, factors_of, product_of
 from accelopt.algorithm.index import Axis, Index, index_of
@@ -75,7 +78,7 @@ def appended(algorithm: Algorithm, name: str, product: str) -> Algorithm:
     places = [Index(columns.extent) if a == columns else index_of(a) for a in wide.axes]
     missing = Constant(found.missing)
 
-    def changed(expression: Expression) -> Expression:
+    def changed(expression: Expression) -> Expression | None:
         if isinstance(expression, Apply) and expression.function == "add" and found.missing:
             part, number = expression.arguments
             known = isinstance(number, Constant) and math.isclose(
@@ -87,14 +90,14 @@ def appended(algorithm: Algorithm, name: str, product: str) -> Algorithm:
             if found.missing:
                 raise NotTogether(f"{name} lacks {found.missing:g} of what {product} multiplies")
             return placed(expression)
-        return with_parts(expression, map(changed, parts_of(expression)))
+        return None
 
     def placed(read: Read) -> Read:
         values = dict(zip(total.axes, read.indices, strict=True))
         return Read(product, tuple(index.substitute(values) for index in places))
 
     rest = [made if d is wide else d for d in algorithm.definitions if d is not total]
-    kept = [with_expressions(d, map(changed, expressions_of(d))) for d in rest]
+    kept = [with_expressions(d, [rewritten(e, changed) for e in expressions_of(d)]) for d in rest]
     try:
         return replace(algorithm, definitions=in_order(kept))
     except ValueError:
@@ -167,14 +170,12 @@ def repeated(algorithm: Algorithm, name: str, readers: Sequence[str]) -> Algorit
         )
     order = _order(definition, reading)
 
-    def changed(expression: Expression) -> Expression:
-        if isinstance(expression, Read) and expression.array == name:
-            return Read(again, tuple(expression.indices[n] for n in order))
-        return with_parts(expression, map(changed, parts_of(expression)))
+    def changed(read: Read) -> Read:
+        return Read(again, tuple(read.indices[n] for n in order)) if read.array == name else read
 
     made = replace(definition, out=again, axes=tuple(definition.axes[n] for n in order))
     rest = [d for d in algorithm.definitions if d not in reading]
-    moved = [with_expressions(d, map(changed, expressions_of(d))) for d in reading]
+    moved = [with_reads(d, changed) for d in reading]
     return replace(algorithm, definitions=in_order([*rest, made, *moved]))
 
 
@@ -201,9 +202,9 @@ def _order(definition: Definition, readers: Sequence[Definition]) -> list[int]:
     combined: set[int] = set()
     for reader in readers:
         summed = set(reader.reduced) if isinstance(reader, Reduce) else set()
-        for part in itertools.chain.from_iterable(map(walk, expressions_of(reader))):
-            if isinstance(part, Read) and part.array == definition.out:
-                combined |= {n for n, index in enumerate(part.indices) if index.axes & summed}
+        for read in reads_in(reader):
+            if read.array == definition.out:
+                combined |= {n for n, index in enumerate(read.indices) if index.axes & summed}
     return sorted(range(len(definition.axes)), key=lambda n: n in combined)
 
 
@@ -249,8 +250,7 @@ def brought(algorithm: Algorithm, name: str) -> Algorithm:
     may stay on the chip for all of them. Raises NotTogether."""
     places, first = dict[str, tuple[Axis, ...]](), Read(name, ())
     for definition in algorithm.definitions:
-        parts = {part for e in expressions_of(definition) for part in walk(e)}
-        reads = [part for part in parts if isinstance(part, Read) and part.array == name]
+        reads = [*{read for read in reads_in(definition) if read.array == name}]
         terms = [term for read in reads[:1] for index in read.indices for term, _ in index.terms]
         axes = tuple(dict.fromkeys(term for term in terms if isinstance(term, Axis)))
         if len(reads) > 1 or len(axes) < len(terms):
@@ -265,13 +265,11 @@ def brought(algorithm: Algorithm, name: str) -> Algorithm:
         raise NotTogether(f"{name} is not read by several definitions")
     made = Map(f"{name}_here", next(iter(places.values())), first)
 
-    def changed(expression: Expression, axes: tuple[Axis, ...]) -> Expression:
-        if isinstance(expression, Read) and expression.array == name:
-            return Read(made.out, tuple(map(index_of, axes)))
-        return with_parts(expression, (changed(part, axes) for part in parts_of(expression)))
+    def here(read: Read, axes: tuple[Axis, ...]) -> Read:
+        return Read(made.out, tuple(map(index_of, axes))) if read.array == name else read
 
     rest = [
-        with_expressions(d, [changed(e, places.get(d.out, ())) for e in expressions_of(d)])
+        with_reads(d, functools.partial(here, axes=places.get(d.out, ())))
         for d in algorithm.definitions
     ]
     return replace(algorithm, definitions=(made, *rest))
@@ -283,7 +281,7 @@ def accumulating(algorithm: Algorithm) -> Iterator[tuple[str, str]]:
     results = {array.name for array in algorithm.outputs}
     seen = set[str]()
     for reader in algorithm.definitions:
-        for part in (p for e in expressions_of(reader) for p in walk(e)):  # the longest sums first
+        for part in parts_in(reader):  # the longest sums first
             reads = {
                 term.array: factor
                 for factor, term in terms_of(part)
@@ -304,7 +302,7 @@ def _alone(algorithm: Algorithm, read: Read, reader: Definition) -> bool:
     product = algorithm.definition(read.array)
     if not isinstance(product, Reduce) or contraction(product) is None:
         return False
-    parts = [p for e in expressions_of(reader) for p in walk(e)]
+    parts = [*parts_in(reader)]
     above = [p for p in parts if read in parts_of(p)]
     others = [d for d in readers_of(algorithm, read.array) if d is not reader]
     own = {p for p in parts if isinstance(p, Read) and p.array == read.array}

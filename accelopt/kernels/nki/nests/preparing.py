@@ -41,12 +41,12 @@ from accelopt.algorithm.algorithm import (
 )
 from accelopt.algorithm.axis_names import AxisNames
 from accelopt.algorithm.contraction import ONE, contraction, factors_of, product_of
+from accelopt.algorithm.equal_definitions import defined_once
 from accelopt.algorithm.functions import FUNCTIONS, ROUNDINGS
 from accelopt.algorithm.index import Axis, Floor, Index, index_of
 from accelopt.algorithm.value_nodes import RANKED
 from accelopt.algorithm.values import narrowed
 from accelopt.kernels.nki.nests.changed_elements import with_changes_alone
-from accelopt.kernels.nki.nests.equal_definitions import defined_once
 from accelopt.kernels.nki.nests.one_hot_removal import without_one_hot
 from accelopt.kernels.nki.nests.read_ranges import fewer_conditions, in_order, reads_of
 from accelopt.kernels.nki.nests.scale_and_shift import scaled_and_shifted

@@ -26,15 +26,17 @@ from accelopt.algorithm.algorithm import (
     axes_of,
     expressions_of,
     indices_of,
+    parts_in,
     parts_of,
+    rewritten,
     substituted,
     walk,
     with_expressions,
     with_parts,
 )
 from accelopt.algorithm.contraction import product_of
+from accelopt.algorithm.equal_definitions import digest
 from accelopt.algorithm.index import Axis, Index, index_of
-from accelopt.kernels.nki.nests.equal_definitions import digest
 from accelopt.kernels.nki.nests.read_ranges import ends_of, in_order, made_of, reads_of
 from accelopt.kernels.nki.nests.shared_element_functions import free_name, word_of
 
@@ -78,18 +80,21 @@ def _results_read(algorithm: Algorithm) -> Algorithm:
         def changed(
             expression: Expression, own: Definition = own, scale: float = scale,
             pattern: Expression = pattern, plain: list[bool] = plain,
-        ) -> Expression:  # fmt: skip
+        ) -> Expression | None:  # fmt: skip
             number, rest = form(expression)
             alike = _skeleton(rest, skeletons) == _skeleton(pattern, skeletons)
             if not alike or (at := _bound(pattern, rest)) is None:
-                return with_parts(expression, map(changed, parts_of(expression)))
+                return None
             there = {axis: next(iter(index.axes), axis) for axis, index in at.items()}
             plain += [at[a] == index_of(b) and a.extent == b.extent for a, b in there.items()]
             read, times = Read(own.out, tuple(at[axis] for axis in own.axes)), number / scale
             return read if times == 1.0 else Apply("multiply", (read, Constant(times)))
 
         others = (d for d in algorithm.definitions if d.out not in {name, *kept})
-        made = {d.out: with_expressions(d, map(changed, expressions_of(d))) for d in others}
+        made = {
+            d.out: with_expressions(d, [rewritten(e, changed) for e in expressions_of(d)])
+            for d in others
+        }
         if all(plain):  # else all would be computed in digits of the axes
             definitions = in_order(made.get(d.out, d) for d in algorithm.definitions)
             algorithm = replace(algorithm, definitions=definitions)
@@ -128,7 +133,7 @@ def _shared(made: Algorithm) -> Algorithm:
 
 def _length(algorithm: Algorithm) -> int:
     """How many expressions an Algorithm is made of, different ones in each definition."""
-    return sum(sum(1 for _ in walk(e)) for d in algorithm.definitions for e in expressions_of(d))
+    return sum(sum(1 for _ in parts_in(definition)) for definition in algorithm.definitions)
 
 
 # One order of factors and terms.
@@ -262,7 +267,7 @@ def _repeated(
     alike = defaultdict[str, dict[Expression, set[str]]](lambda: defaultdict(set))
     sizes = dict[str, int]()
     for definition in algorithm.definitions:
-        for part in (p for e in expressions_of(definition) for p in walk(e)):
+        for part in parts_in(definition):
             size = _operations(part)
             if size > 1 and (not isinstance(definition, Map) or part != definition.expression):
                 key = _skeleton(part, skeletons)

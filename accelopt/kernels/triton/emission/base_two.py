@@ -9,6 +9,7 @@ a factor, `exp` stays.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Set
 from dataclasses import replace
@@ -26,9 +27,10 @@ from accelopt.algorithm.algorithm import (
     Where,
     expressions_of,
     parts_of,
-    walk,
+    reads_in,
     with_expressions,
     with_parts,
+    with_reads,
 )
 from accelopt.algorithm.index import index_of
 
@@ -46,13 +48,7 @@ def in_base_two(algorithm: Algorithm) -> Algorithm:
     scaled = {d.out for d in algorithm.definitions if _may_be(d, results)}
     while True:
         made = [_rewritten(d, scaled) for d in algorithm.definitions]
-        reads = {
-            part.array
-            for definition in made
-            for expression in expressions_of(definition)
-            for part in walk(expression)
-            if isinstance(part, Read)
-        }
+        reads = {read.array for definition in made for read in reads_in(definition)}
         kept = {
             d.out
             for d in algorithm.definitions
@@ -67,8 +63,7 @@ def in_base_two(algorithm: Algorithm) -> Algorithm:
     found: list[Definition] = []
     for definition in made:
         out = definition.out
-        bodies = [_named(e, results) for e in expressions_of(definition)]
-        definition = with_expressions(definition, bodies)
+        definition = with_reads(definition, functools.partial(_named, results=results))
         if out in scaled and out in results and isinstance(definition, Reduce):
             own = Read(f"{out}_two", tuple(map(index_of, definition.axes)))
             found.append(replace(definition, out=own.array))
@@ -200,9 +195,7 @@ def _times(expression: Expression, scaled: Set[str]) -> Expression | None:
     return with_parts(expression, [*tests, *made]) if len(made) == len(found) else None
 
 
-def _named(expression: Expression, results: Set[str]) -> Expression:
-    """With the arrays' own names."""
-    if isinstance(expression, Read):
-        name, _, kind = expression.array.partition("@")
-        return replace(expression, array=f"{name}_two" if kind and name in results else name)
-    return with_parts(expression, [_named(part, results) for part in parts_of(expression)])
+def _named(read: Read, results: Set[str]) -> Read:
+    """With the array's own name."""
+    name, _, kind = read.array.partition("@")
+    return replace(read, array=f"{name}_two" if kind and name in results else name)

@@ -25,8 +25,8 @@ from accelopt.algorithm.algorithm import (
     Where,
     arrays_read,
     axes_of,
-    expressions_of,
     parts_of,
+    reads_in,
     substituted,
     walk,
     with_parts,
@@ -165,9 +165,8 @@ class _Rows:
         """The axis of a definition that is the row whose segment it asks for."""
         rows = {
             read.indices[self.moved.get(read.array, 0)]
-            for expression in expressions_of(definition)
-            for read in walk(expression)
-            if isinstance(read, Read) and read.array in (self.segments.name, *self.moved)
+            for read in reads_in(definition)
+            if read.array in (self.segments.name, *self.moved)
         }
         asked = [axis for axis in definition.axes if rows == {index_of(axis)}]
         return asked[0] if asked else None

@@ -8,7 +8,7 @@ Here that is `exp(x[k] - m) if k <= 99 else 0`, and a sum of it runs over 100 el
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -21,7 +21,6 @@ from accelopt.algorithm.algorithm import (
     Definition,
     Expression,
     Indirect,
-    Map,
     Position,
     Read,
     Reduce,
@@ -30,14 +29,15 @@ from accelopt.algorithm.algorithm import (
     arrays_read,
     axes_of,
     expressions_of,
-    indices_of,
     parts_of,
+    reads_in,
     substituted,
     walk,
     with_expressions,
     with_parts,
 )
 from accelopt.algorithm.contraction import Contraction, contraction, factors_of, product_of
+from accelopt.algorithm.equal_definitions import defined_once
 from accelopt.algorithm.functions import FUNCTIONS
 from accelopt.algorithm.index import ZERO, Axis, Index, index_of
 from accelopt.algorithm.value_nodes import NEUTRAL
@@ -57,7 +57,7 @@ def simplified(algorithm: Algorithm) -> Algorithm:
     definitions = [_simple(d) for d in definitions]
     made = _joined_sums(replace(algorithm, definitions=tuple(definitions)))
     made = replace(made, definitions=tuple(map(_narrowed, made.definitions)))
-    return in_base_two(_once(_as_read(made)))
+    return in_base_two(defined_once(_as_read(made), results_read=False))
 
 
 def _as_read(algorithm: Algorithm) -> Algorithm:
@@ -66,7 +66,7 @@ def _as_read(algorithm: Algorithm) -> Algorithm:
     found = list(algorithm.definitions)
     for number in reversed(range(len(found))):
         own = found[number]
-        reads = [read for later in found for read in reads_of(later) if read.array == own.out]
+        reads = [read for later in found for read in reads_in(later) if read.array == own.out]
         if own.out in results or isinstance(own, Scan) or not reads:
             continue
         most = [max(read.indices[n].bounds[1] for read in reads) + 1 for n in range(len(own.axes))]
@@ -78,80 +78,6 @@ def _as_read(algorithm: Algorithm) -> Algorithm:
         axes = tuple(fewer.get(axis, axis) for axis in own.axes)
         found[number] = replace(with_expressions(own, bodies), axes=axes)
     return replace(algorithm, definitions=tuple(found))
-
-
-def _once(algorithm: Algorithm) -> Algorithm:
-    """With what is defined twice, under other names and orders of its axes and factors, defined once."""
-    first: dict[Definition, tuple[str, list[Axis]]] = {}
-    same: dict[str, tuple[str, list[int]]] = {}
-    kept: list[Definition] = []
-    results = {array.name for array in algorithm.outputs}
-
-    def renamed(expression: Expression) -> Expression:
-        if isinstance(expression, Read) and expression.array in same:
-            name, places = same[expression.array]
-            return Read(name, tuple(expression.indices[n] for n in places))
-        return with_parts(expression, map(renamed, parts_of(expression)))
-
-    for definition in algorithm.definitions:
-        made = with_expressions(definition, map(renamed, expressions_of(definition)))
-        kept.append(made)
-        if isinstance(made, Scan) or made.out in results:
-            continue
-        plain, names = _plain(made)
-        name, axes = first.setdefault(plain, (made.out, names))
-        if name != made.out:
-            same[made.out] = name, [names.index(axis) for axis in axes]
-            kept.pop()
-    return replace(algorithm, definitions=tuple(kept))
-
-
-def _plain(definition: Map | Reduce) -> tuple[Definition, list[Axis]]:
-    """A definition with its axes named and its factors in the order in which they are met, and what
-    its own axes are called."""
-    keys: dict[Expression, str] = {}
-    body = _sorted(definition.expression, keys)
-    own = (*definition.axes, *(definition.reduced if isinstance(definition, Reduce) else ()))
-    met = dict.fromkeys([*_met(body), *own])
-    names = {axis: Axis(f"{n}", axis.extent) for n, axis in enumerate(met)}
-    body = substituted(body, {a: index_of(b) for a, b in names.items()}, {})
-    called = [names[axis] for axis in definition.axes]
-    ordered = tuple(sorted(called, key=lambda axis: int(axis.name)))
-    plain = replace(definition, out="", expression=body, axes=ordered)
-    if isinstance(plain, Reduce):
-        plain = replace(plain, reduced=tuple(sorted(names[a] for a in plain.reduced)))
-    return plain, called
-
-
-def _met(expression: Expression) -> Iterator[Axis]:
-    """The axes in an expression as one meets them, the largest steps first."""
-    for index in indices_of(expression):
-        for term, _ in sorted(index.terms, key=lambda pair: -abs(pair[1])):
-            inner = index_of(term) if isinstance(term, Axis) else term.inner
-            yield from sorted(inner.axes, key=lambda axis: -abs(inner.coefficient(axis)))
-    for part in parts_of(expression):
-        yield from _met(part)
-
-
-def _sorted(expression: Expression, keys: dict[Expression, str]) -> Expression:
-    """With the arguments of what commutes in one order, whatever their axes are called."""
-    parts = [_sorted(part, keys) for part in parts_of(expression)]
-    if isinstance(expression, Apply) and expression.function in COMMUTE:
-        parts.sort(key=lambda part: _key(part, keys))
-    return with_parts(expression, parts)
-
-
-COMMUTE = ("add", "multiply", "maximum", "minimum", "logical_and")
-
-
-def _key(expression: Expression, keys: dict[Expression, str]) -> str:
-    if expression not in keys:
-        kind = getattr(expression, "function", getattr(expression, "array", ""))
-        steps = [[i.constant, *sorted(f for _, f in i.terms)] for i in indices_of(expression)]
-        number = expression.value if isinstance(expression, Constant) else ""
-        inner = [_key(part, keys) for part in parts_of(expression)]
-        keys[expression] = f"{type(expression).__name__}{kind}{number}{steps}{inner}"
-    return keys[expression]
 
 
 def _simple(definition: D) -> D:
@@ -440,12 +366,6 @@ def conditions_of(definition: Reduce) -> tuple[Index | Expression, ...]:
         found += test
         body = branch(body)
     return tuple(found)
-
-
-def reads_of(definition: Definition) -> list[Read]:
-    """Every element that a definition reads."""
-    parts = (part for e in expressions_of(definition) for part in walk(e))
-    return [part for part in parts if isinstance(part, Read)]
 
 
 def product_in(definition: Definition) -> Contraction | None:

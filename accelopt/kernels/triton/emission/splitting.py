@@ -18,9 +18,9 @@ from accelopt.algorithm.algorithm import (
     Read,
     Reduce,
     arrays_read,
-    parts_of,
+    rewritten,
     substituted,
-    with_parts,
+    walk,
 )
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.value_nodes import NEUTRAL
@@ -56,7 +56,9 @@ def in_two(algorithm: Algorithm, split: Split) -> Algorithm:
             assert isinstance(one, (Map, Reduce)) and isinstance(two, Reduce)
             local = _local(b, name, part)
             factor: Expression = Apply("exp", (grown(local, b),))
-            held = next(r for r in _reads(local, f"{name}_parts"))
+            held = next(
+                p for p in walk(local) if isinstance(p, Read) and p.array == f"{name}_parts"
+            )
             some = Apply("greater", (held, Constant(NOTHING)))
             factor = Apply("select", (some, factor, Constant(0.0)))
             made.append(replace(one, expression=_local(one.expression, name, part)))
@@ -104,12 +106,10 @@ def _parted(definition: Reduce, count: int) -> tuple[Definition, Definition]:
 
 def _local(expression: Expression, name: str, part: Axis) -> Expression:
     """With the maximum of a part in the place of that of all."""
-    if isinstance(expression, Read) and expression.array == name:
-        indices: tuple[Index, ...] = (index_of(part), *expression.indices)
-        return Read(f"{name}_parts", indices)
-    return with_parts(expression, [_local(p, name, part) for p in parts_of(expression)])
 
+    def of_part(read: Expression) -> Expression | None:
+        if not isinstance(read, Read) or read.array != name:
+            return None
+        return Read(f"{name}_parts", (index_of(part), *read.indices))
 
-def _reads(expression: Expression, name: str) -> list[Read]:
-    own = [expression] if isinstance(expression, Read) and expression.array == name else []
-    return own + [read for part in parts_of(expression) for read in _reads(part, name)]
+    return rewritten(expression, of_part)

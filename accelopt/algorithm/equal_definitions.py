@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from accelopt.algorithm.algorithm import (
@@ -29,8 +29,8 @@ from accelopt.algorithm.algorithm import (
     with_expressions,
     with_parts,
 )
+from accelopt.algorithm.functions import COMMUTES
 from accelopt.algorithm.index import Axis, Index, index_of
-from accelopt.kernels.nki.nests.selection import COMMUTES
 
 ASSOCIATIVE = frozenset({"add", "multiply", "maximum", "minimum"})
 MOST_ORDERS = 24
@@ -39,21 +39,23 @@ MOST_TERMS = 64
 """Of a sum or product that is taken apart: one that stands in itself twice has twice as many in each level."""
 
 
-def defined_once(algorithm: Algorithm) -> Algorithm:
-    """The Algorithm without definitions that others compute alike, but for results."""
+def defined_once(algorithm: Algorithm, *, results_read: bool = True) -> Algorithm:
+    """The Algorithm without definitions that others compute alike, but for results. Those are read in the place of
+    others that compute the same where `results_read`: not where memory holds them in a narrower format."""
     results = {array.name for array in algorithm.outputs}
     first: dict[str, tuple[Definition, tuple[int, ...]]] = {}
-    same: dict[str, tuple[str, tuple[int, ...]]] = {}
+    same: dict[str, tuple[str, Sequence[int]]] = {}
     kept: list[Definition] = []
 
-    def renamed(expression: Expression) -> Expression:
-        if isinstance(expression, Read) and expression.array in same:
-            name, places = same[expression.array]
-            return Read(name, tuple(expression.indices[n] for n in places))
-        return with_parts(expression, map(renamed, parts_of(expression)))
+    def renamed(read: Read) -> Read:
+        name, places = same.get(read.array, (read.array, range(len(read.indices))))
+        return Read(name, tuple(read.indices[n] for n in places))
 
     for definition in algorithm.definitions:
-        made = with_expressions(definition, map(renamed, expressions_of(definition)))
+        made = with_reads(definition, renamed)
+        if made.out in results and not results_read:
+            kept.append(made)
+            continue
         form, order = min(_forms(made))
         if form in first and made.out not in results:
             other, others = first[form]
