@@ -255,22 +255,21 @@ def rewritten(
     return found
 
 
+def with_changes(
+    definition: Definition, change: Callable[[Expression], Expression | None]
+) -> Definition:
+    """The definition with its expressions `rewritten`."""
+    return with_expressions(definition, [rewritten(e, change) for e in expressions_of(definition)])
+
+
 def with_reads(definition: Definition, change: Callable[[Read], Expression]) -> Definition:
     """The definition with other expressions in the place of the elements that it reads."""
-
-    def made(part: Expression) -> Expression | None:
-        return change(part) if isinstance(part, Read) else None
-
-    return with_expressions(definition, (rewritten(e, made) for e in expressions_of(definition)))
+    return with_changes(definition, lambda part: change(part) if isinstance(part, Read) else None)
 
 
 def with_part(definition: Definition, old: Expression, new: Expression) -> Definition:
     """The definition with an expression in the place of another, wherever that stands."""
-
-    def made(part: Expression) -> Expression | None:
-        return new if part == old else None
-
-    return with_expressions(definition, (rewritten(e, made) for e in expressions_of(definition)))
+    return with_changes(definition, lambda part: new if part == old else None)
 
 
 def with_axes(definition: Definition, names: Mapping[Axis, Axis]) -> Definition:

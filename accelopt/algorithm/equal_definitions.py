@@ -27,7 +27,7 @@ from accelopt.algorithm.algorithm import (
     indices_of,
     parts_of,
     with_expressions,
-    with_parts,
+    with_reads,
 )
 from accelopt.algorithm.functions import COMMUTES
 from accelopt.algorithm.index import Axis, Index, index_of

@@ -33,6 +33,7 @@ from accelopt.algorithm.algorithm import (
     axes_of,
     expressions_of,
     parts_of,
+    reads_in,
     substituted,
     walk,
 )
@@ -115,8 +116,7 @@ class _Problem:
             name: frozenset({name}) for name in self.inputs
         }  # what each array depends on
         for definition in algorithm.definitions:
-            parts = (p for e in expressions_of(definition) for p in walk(e))
-            below = (self._leaves[p.array] for p in parts if isinstance(p, Read))
+            below = (self._leaves[read.array] for read in reads_in(definition))
             self._leaves[definition.out] = frozenset[str]().union(*below)
 
     def work(self, in_place: frozenset[int]) -> Work:

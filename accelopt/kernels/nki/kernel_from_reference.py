@@ -23,9 +23,7 @@ from accelopt.algorithm.algorithm import (
     Algorithm,
     Constant,
     Expression,
-    expressions_of,
-    rewritten,
-    with_expressions,
+    with_changes,
 )
 from accelopt.algorithm.reference_trace import trace_reference
 from accelopt.algorithm.traced_array import NotTraced
@@ -192,14 +190,12 @@ def finite(algorithm: Algorithm) -> Algorithm:
     instruction takes those."""
 
     def number(part: Expression) -> Expression | None:
-        infinite = isinstance(part, Constant) and math.isinf(part.value)
-        return Constant(math.copysign(LARGEST, part.value)) if infinite else None
+        if isinstance(part, Constant) and math.isinf(part.value):
+            return Constant(math.copysign(LARGEST, part.value))
+        return None
 
-    made = (
-        with_expressions(d, [rewritten(e, number) for e in expressions_of(d)])
-        for d in algorithm.definitions
-    )
-    return replace(algorithm, definitions=tuple(made))
+    made = tuple(with_changes(definition, number) for definition in algorithm.definitions)
+    return replace(algorithm, definitions=made)
 
 
 def kernel_name(reference: Path) -> str:

@@ -37,8 +37,8 @@ from accelopt.algorithm.algorithm import (
     parts_in,
     parts_of,
     reads_in,
-    rewritten,
     substituted,
+    with_changes,
     with_expressions,
     with_parts,
     with_reads,
@@ -97,7 +97,7 @@ def appended(algorithm: Algorithm, name: str, product: str) -> Algorithm:
         return Read(product, tuple(index.substitute(values) for index in places))
 
     rest = [made if d is wide else d for d in algorithm.definitions if d is not total]
-    kept = [with_expressions(d, [rewritten(e, changed) for e in expressions_of(d)]) for d in rest]
+    kept = [with_changes(d, changed) for d in rest]
     try:
         return replace(algorithm, definitions=in_order(kept))
     except ValueError:

@@ -6,7 +6,13 @@ import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 
-from accelopt.algorithm.algorithm import Constant, Definition, Map, Where, expressions_of, walk
+from accelopt.algorithm.algorithm import (
+    Constant,
+    Definition,
+    Map,
+    Where,
+    parts_in,
+)
 from accelopt.algorithm.index import Axis, Index
 from accelopt.kernels.nki.nests.preparing import MOST_PIECES
 
@@ -71,8 +77,7 @@ def changing(definitions: Iterable[Definition]) -> Mapping[Axis, tuple[int, ...]
     chosen = [
         Map(d.out, (), part)
         for d in definitions
-        for e in expressions_of(d)
-        for part in walk(e)
+        for part in parts_in(d)
         if isinstance(part, Where) and not isinstance(part.on_false, Constant)
     ]
     return parts_along(chosen)
@@ -84,5 +89,6 @@ def _conditions(definitions: Iterable[Definition]) -> Iterator[Index]:
 
 @functools.lru_cache(maxsize=1024)
 def _conditions_in(definition: Definition) -> tuple[Index, ...]:
-    parts = (part for e in expressions_of(definition) for part in walk(e))
-    return tuple(c for part in parts if isinstance(part, Where) for c in part.conditions)
+    return tuple(
+        c for part in parts_in(definition) if isinstance(part, Where) for c in part.conditions
+    )

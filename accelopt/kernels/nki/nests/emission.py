@@ -11,12 +11,10 @@ from accelopt.algorithm.algorithm import (
     Algorithm,
     Definition,
     Map,
-    Read,
     Reduce,
     Scan,
-    expressions_of,
     own_axes,
-    walk,
+    reads_in,
 )
 from accelopt.algorithm.index import Axis, index_of
 from accelopt.hardware import Hardware
@@ -175,9 +173,9 @@ class Emitter(Calculation):
         for name, definition in self.definitions.items():
             if chosen[name] is None and self.is_written(name):
                 raise NotNested(f"{name} has no half for each core, and both would store all of it")
-            for part in (p for e in expressions_of(definition) for p in walk(e)):
-                axis = chosen.get(part.array) if isinstance(part, Read) else None
-                if not isinstance(part, Read) or axis is None:
+            for part in reads_in(definition):
+                axis = chosen.get(part.array)
+                if axis is None:
                     continue
                 source = self.definitions[part.array]
                 if axis not in source.axes:

@@ -11,7 +11,7 @@ from accelopt.algorithm.algorithm import (
     Read,
     arrays_read,
     axes_of,
-    expressions_of,
+    parts_in,
     place_of,
     walk,
 )
@@ -24,7 +24,7 @@ def written_over(algorithm: Algorithm, nest: Nest) -> dict[str, str]:
     """The results that a nest may write where an input of theirs lies, with that. What a nest reads of the
     input is read before, or in the same round of the same stage, or by the core that changes it."""
     stages = {name: n for n, stage in enumerate(nest.stages) for name in stage.members}
-    parts = [p for d in algorithm.definitions for e in expressions_of(d) for p in walk(e)]
+    parts = [part for d in algorithm.definitions for part in parts_in(d)]
     chosen = [q for p in parts if isinstance(p, Indirect) for q in walk(p.element)]
     looked_up = {q.array for q in chosen if isinstance(q, Read)}
     found: dict[str, str] = {}

@@ -18,9 +18,9 @@ from accelopt.algorithm.algorithm import (
     Scan,
     arrays_read,
     axes_of,
-    expressions_of,
     own_axes,
-    walk,
+    parts_in,
+    reads_in,
 )
 from accelopt.algorithm.contraction import Contraction
 from accelopt.algorithm.index import Axis, index_of
@@ -475,7 +475,7 @@ def contractions(definition: Definition, most: int) -> list[tuple[Part, ...]]:
     those farthest apart in memory, with the most of the nearest."""
     product = product_in(definition)
     axes = [axis for axis in product.contracted if axis.extent > 1] if product else []
-    reads = [read for e in expressions_of(definition) for read in walk(e) if isinstance(read, Read)]
+    reads = reads_in(definition)
     order = [axis.name for r in reads for i in r.indices for axis in axes if axis in i.axes]
 
     def rounds(parts: tuple[Part, ...]) -> int:
@@ -697,9 +697,8 @@ def rows_read(definitions: Sequence[Definition], lying: Collection[str]) -> list
         dict.fromkeys(
             (definition.out, part.array)
             for definition in definitions
-            for expression in expressions_of(definition)
-            for part in walk(expression)
-            if isinstance(part, Read) and part.array not in made
+            for part in reads_in(definition)
+            if part.array not in made
             if axes_of(part) and lying and not {axis.name for axis in axes_of(part)} & set(lying)
         )
     )
@@ -714,8 +713,7 @@ def across_partitions(stage: Stage, definitions: Mapping[str, Definition]) -> li
         definition = definitions[name]
         lying = set(laid.get(name) or [part.axis for part in stage.partition])
         own = Read(name, tuple(map(index_of, definition.axes)))
-        parts = (part for e in expressions_of(definition) for part in walk(e))
-        for read in (own, *(() if product_in(definition) else parts)):
+        for read in (own, *(() if product_in(definition) else parts_in(definition))):
             if (
                 isinstance(read, Read)
                 and read.indices

@@ -28,9 +28,9 @@ from accelopt.algorithm.algorithm import (
     indices_of,
     parts_in,
     parts_of,
-    rewritten,
     substituted,
     walk,
+    with_changes,
     with_expressions,
     with_parts,
 )
@@ -91,10 +91,7 @@ def _results_read(algorithm: Algorithm) -> Algorithm:
             return read if times == 1.0 else Apply("multiply", (read, Constant(times)))
 
         others = (d for d in algorithm.definitions if d.out not in {name, *kept})
-        made = {
-            d.out: with_expressions(d, [rewritten(e, changed) for e in expressions_of(d)])
-            for d in others
-        }
+        made = {d.out: with_changes(d, changed) for d in others}
         if all(plain):  # else all would be computed in digits of the axes
             definitions = in_order(made.get(d.out, d) for d in algorithm.definitions)
             algorithm = replace(algorithm, definitions=definitions)

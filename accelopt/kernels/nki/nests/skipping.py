@@ -19,8 +19,8 @@ from accelopt.algorithm.algorithm import (
     Where,
     expressions_of,
     own_axes,
+    parts_in,
     parts_of,
-    walk,
 )
 from accelopt.algorithm.functions import FUNCTIONS
 from accelopt.algorithm.index import ZERO, Axis, Index, index_of
@@ -39,8 +39,7 @@ def masks_of(definitions: Sequence[Definition], axis: Axis) -> set[Index]:
     return {
         condition
         for definition in definitions
-        for expression in expressions_of(definition)
-        for part in walk(expression)
+        for part in parts_in(definition)
         if isinstance(part, Where)
         for condition in part.conditions
         if len(condition.axes) > 1 and condition.is_affine and condition.coefficient(axis)

@@ -21,12 +21,12 @@ from accelopt.algorithm.algorithm import (
     Array,
     Map,
     Read,
-    Reduce,
     Scan,
-    expressions_of,
     from_json,
     indices_of,
-    walk,
+    own_axes,
+    parts_in,
+    reads_in,
 )
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.kernels.nki.devices.protocol import TensorArgument
@@ -224,10 +224,11 @@ def _longer(algorithm: Algorithm, axis: Axis) -> Longer | None:
         return None
     for definition in algorithm.definitions:
         bound = (
-            definition.reduced if isinstance(definition, Reduce)
-            else (definition.along,) if isinstance(definition, Scan) else ()
-        )  # fmt: skip
-        parts = [p for e in expressions_of(definition) for p in walk(e) if not isinstance(p, Read)]
+            (definition.along,)
+            if isinstance(definition, Scan)
+            else own_axes(definition)[len(definition.axes) :]
+        )
+        parts = [part for part in parts_in(definition) if not isinstance(part, Read)]
         if axes.intersection(bound) or any(
             axes.intersection(index.axes) for part in parts for index in indices_of(part)
         ):
@@ -244,10 +245,9 @@ def _places(algorithm: Algorithm) -> Iterator[tuple[str, int, Index]]:
     for definition in algorithm.definitions:
         for n, own in enumerate(definition.axes):
             yield definition.out, n, index_of(own)
-        for part in (p for e in expressions_of(definition) for p in walk(e)):
-            if isinstance(part, Read):
-                for n, index in enumerate(part.indices):
-                    yield part.array, n, index
+        for read in reads_in(definition):
+            for n, index in enumerate(read.indices):
+                yield read.array, n, index
 
 
 def _step(index: Index, axis: Axis) -> int:
