@@ -5,16 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain, count
 
-from accelopt.algorithm.algorithm import (
-    Algorithm,
-    Array,
-    Definition,
-    Read,
-    expressions_of,
-    own_axes,
-    walk,
-    with_axes,
-)
+from accelopt.algorithm import ir
 from accelopt.algorithm.index import Axis
 
 NamedAxis = tuple[str, int | tuple[int, int, int] | Axis]
@@ -29,7 +20,10 @@ class AxisNames:
     """Which axes of which definitions are one axis of the problem, and their letters."""
 
     def __init__(
-        self, inputs: Sequence[Array], definitions: Sequence[Definition], outputs: Sequence[Array]
+        self,
+        inputs: Sequence[ir.Array],
+        definitions: Sequence[ir.Definition],
+        outputs: Sequence[ir.Array],
     ) -> None:
         self._inputs = tuple(inputs)
         self._outputs = tuple(outputs)
@@ -37,21 +31,21 @@ class AxisNames:
         self._parent: dict[NamedAxis, NamedAxis] = {}
         self._members: dict[NamedAxis, set[NamedAxis]] = {}
 
-    def algorithm(self, name: str) -> Algorithm:
+    def algorithm(self, name: str) -> ir.Algorithm:
         """The Algorithm with its axes named."""
         for definition in self._definitions:
             for number, axis in enumerate(definition.axes):
                 self._unite((definition.out, axis), (definition.out, number))
         for definition in self._definitions:
-            for expression in expressions_of(definition):
-                for part in walk(expression):
-                    if isinstance(part, Read):
+            for expression in ir.expressions_of(definition):
+                for part in ir.walk(expression):
+                    if isinstance(part, ir.Read):
                         self._link(definition, part)
         letters = self._letters()
         renamed = tuple(self._renamed(d, letters) for d in self._definitions)
-        return Algorithm(name, self._inputs, renamed, self._outputs)
+        return ir.Algorithm(name, self._inputs, renamed, self._outputs)
 
-    def _link(self, definition: Definition, read: Read) -> None:
+    def _link(self, definition: ir.Definition, read: ir.Read) -> None:
         for number, index in enumerate(read.indices):
             for term, coefficient in index.terms if not index.constant else ():
                 if not isinstance(term, Axis):
@@ -99,17 +93,17 @@ class AxisNames:
             give((last.out, axis), letters[n] if letters else f"m{n + 1}")
         spare = (name for name in chain(_LETTERS, (f"k{n}" for n in count(2))) if name not in taken)
         for definition in self._definitions:
-            for axis in own_axes(definition):
+            for axis in ir.own_axes(definition):
                 if self._root((definition.out, axis)) not in found:
                     give((definition.out, axis), next(spare))
         return found
 
-    def _is_output(self, definition: Definition) -> bool:
+    def _is_output(self, definition: ir.Definition) -> bool:
         return any(array.name == definition.out for array in self._outputs)
 
-    def _renamed(self, definition: Definition, letters: dict[NamedAxis, str]) -> Definition:
+    def _renamed(self, definition: ir.Definition, letters: dict[NamedAxis, str]) -> ir.Definition:
         names: dict[Axis, Axis] = {}
-        for axis in own_axes(definition):
+        for axis in ir.own_axes(definition):
             place = self._root((definition.out, axis))
             names[axis] = Axis(letters.get(place, axis.name), axis.extent)
-        return with_axes(definition, names)
+        return ir.with_axes(definition, names)

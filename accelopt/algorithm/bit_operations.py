@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from accelopt.algorithm.algorithm import Constant, Position
 from accelopt.algorithm.functions import COMPARISONS, CONVERSIONS
+from accelopt.algorithm.ir import Constant, Position
 from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.reductions import FLIPPED
 from accelopt.algorithm.value_nodes import (

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from accelopt.algorithm.algorithm import Apply, Constant, Expression, Reduce, Where, axes_of
 from accelopt.algorithm.index import Axis
+from accelopt.algorithm.ir import Apply, Constant, Expression, Reduce, Where, axes_of
 
 ONE, ZERO = Constant(1.0), Constant(0.0)
 

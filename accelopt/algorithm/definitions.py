@@ -12,27 +12,8 @@ import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from accelopt.algorithm import ir
 from accelopt.algorithm.addresses import narrowed
-from accelopt.algorithm.algorithm import (
-    Algorithm,
-    Apply,
-    Array,
-    Constant,
-    Definition,
-    Expression,
-    Indirect,
-    Map,
-    Position,
-    Read,
-    Reduce,
-    Scan,
-    Where,
-    each_once,
-    expressions_of,
-    parts_of,
-    substituted,
-    with_reads,
-)
 from accelopt.algorithm.axis_joining import join_free, joined_within
 from accelopt.algorithm.axis_names import AxisNames
 from accelopt.algorithm.index import Axis, Index, index_of
@@ -86,21 +67,21 @@ def put(values: Values, value: Value, at: Value, place: Index, row: int) -> Valu
     known = at if isinstance(at, Sum) else Sum(0.0, ((at, 1.0),))
     place = place + int(known.constant) * row
     for term, step in known.terms:
-        if isinstance(term, Position):
+        if isinstance(term, ir.Position):
             place = place + term.index * int(step) * row
-    numbers = [(term, step) for term, step in known.terms if not isinstance(term, Position)]
-    return values.same(Application("put", (value, values.sum(numbers), Position(place))))
+    numbers = [(term, step) for term, step in known.terms if not isinstance(term, ir.Position)]
+    return values.same(Application("put", (value, values.sum(numbers), ir.Position(place))))
 
 
 def algorithm_of(
     values: Values,
     name: str,
-    inputs: Sequence[Array],
+    inputs: Sequence[ir.Array],
     outputs: Sequence[DefinedOutput],
     stages: Sequence[DefinedOutput] = (),
     origins: Origins | None = None,
     places: dict[str, Hashable] | None = None,
-) -> Algorithm:
+) -> ir.Algorithm:
     """The Algorithm that computes some outputs from inputs, which are in the kernel's shapes. `stages`
     are arrays on the way, in order, whose elements the outputs read. `places` comes to have the place
     that `origins` knows for each definition."""
@@ -115,7 +96,7 @@ def algorithm_of(
 
 class _Definitions:
     def __init__(
-        self, values: Values, inputs: Sequence[Array], outputs: Sequence[DefinedOutput],
+        self, values: Values, inputs: Sequence[ir.Array], outputs: Sequence[DefinedOutput],
         stages: Sequence[DefinedOutput],
     ) -> None:  # fmt: skip
         stages, outputs = (
@@ -128,8 +109,8 @@ class _Definitions:
         self._outputs = outputs
         self._inputs = inputs
         self._found: dict[Value, tuple[str, tuple[Axis, ...]]] = {}
-        self._definitions: list[Definition] = []
-        self._expressions: dict[Value, Expression] = {}
+        self._definitions: list[ir.Definition] = []
+        self._expressions: dict[Value, ir.Expression] = {}
         self._taken = {array.name for array in inputs} | {o.name for o in (*outputs, *stages)}
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._subscripts: dict[tuple[str, Index], tuple[Index, ...]] = {}
@@ -141,30 +122,31 @@ class _Definitions:
         self._guards: dict[tuple[Value, Axis], tuple[int, int]] = {}
         for output in (*stages, *outputs):
             self._note_guards(output.value)
-        parts = (each_once(o.value, self._parts) for o in (*stages, *outputs))
+        parts = (ir.each_once(o.value, self._parts) for o in (*stages, *outputs))
         for part in dict.fromkeys(itertools.chain.from_iterable(parts)):
             if isinstance(part, Fold):
                 renamed = self._named(part)[0]
                 self._wholes.setdefault(self._kind(renamed), {})[renamed] = part
 
-    def algorithm(self, name: str) -> Algorithm:
+    def algorithm(self, name: str) -> ir.Algorithm:
         """The whole."""
         for output in (*self._stages, *self._outputs):
             self._rank = {axis: n for n, axis in enumerate(output.axes)}
             if self._direct(output) is None:
                 parts = children(output.value)[:2] if output.row else (output.value,)
                 self._definitions.append(
-                    Map(output.name, output.axes, *map(self._expression, parts))
+                    ir.Map(output.name, output.axes, *map(self._expression, parts))
                 )
         self._view_inputs()
         inputs = tuple(
-            Array(a.name, self._shapes.get(a.name, a.shape), a.dtype, a.given) for a in self._inputs
+            ir.Array(a.name, self._shapes.get(a.name, a.shape), a.dtype, a.given)
+            for a in self._inputs
         )
         definitions = [self._viewed(definition) for definition in self._definitions]
         outputs = tuple(map(_array, self._outputs))
         return AxisNames(inputs, definitions, outputs).algorithm(name)
 
-    def _direct(self, output: DefinedOutput) -> Definition | None:
+    def _direct(self, output: DefinedOutput) -> ir.Definition | None:
         """An output that is a reduction or a scan as it stands."""
         value = output.value
         free = self._values.axes(value)
@@ -180,14 +162,16 @@ class _Definitions:
                 return None
         return self._define(value, output.axes, output.name)
 
-    def _define(self, value: Fold | ScanElement, axes: tuple[Axis, ...], name: str) -> Definition:
+    def _define(
+        self, value: Fold | ScanElement, axes: tuple[Axis, ...], name: str
+    ) -> ir.Definition:
         """Adds the definition of a reduction or scan over its free axes, in an order; an empty name
         is one to be found."""
         if isinstance(value, Fold):
             rest = self._of_parts(value)
             body = self._expression(rest.body)
             name = name or self._fresh_name(value)
-            made: Definition = Reduce(name, axes, rest.axes, value.combiner, body)
+            made: ir.Definition = ir.Reduce(name, axes, rest.axes, value.combiner, body)
         else:
             along = next(a for a in axes if value.at == index_of(a))
             own = {value.along: index_of(along)}
@@ -197,27 +181,31 @@ class _Definitions:
             ]
             initial = self._expression(value.initial)
             name = name or self._fresh_name(value)
-            made = Scan(name, axes, along, value.scale, parts[0], value.combine, parts[1], initial)
+            made = ir.Scan(
+                name, axes, along, value.scale, parts[0], value.combine, parts[1], initial
+            )
         self._definitions.append(made)
         self.made[name] = value
         return made
 
     # Expressions.
 
-    def _expression(self, value: Value) -> Expression:
+    def _expression(self, value: Value) -> ir.Expression:
         if value not in self._expressions:
             self._expressions[value] = self._made(value)
         return self._expressions[value]
 
-    def _made(self, value: Value) -> Expression:
-        if isinstance(value, (Constant, Position)):
+    def _made(self, value: Value) -> ir.Expression:
+        if isinstance(value, (ir.Constant, ir.Position)):
             return value
         if isinstance(value, Element):
-            return Read(value.array, (value.address,))
+            return ir.Read(value.array, (value.address,))
         if isinstance(value, Application):
-            return Apply(value.function, tuple(map(self._expression, value.arguments)))
+            return ir.Apply(value.function, tuple(map(self._expression, value.arguments)))
         if isinstance(value, Choice):
-            return Where(value.conditions, self._guarded(value), self._expression(value.on_false))
+            return ir.Where(
+                value.conditions, self._guarded(value), self._expression(value.on_false)
+            )
         if isinstance(value, Sum):
             return self._sum(value)
         if isinstance(value, Product):
@@ -227,16 +215,18 @@ class _Definitions:
         if isinstance(value, Lookup):
             found = self._expression(value.element)
             for axis, number in zip(value.axes, value.indices, strict=True):
-                found = Indirect(axis, self._expression(number), found)
+                found = ir.Indirect(axis, self._expression(number), found)
             return found
         assert isinstance(value, Undefined), "what loops carry is settled or refused before"
         raise UndefinedOutput("a part of an output is made of memory that nothing has written")
 
-    def _guarded(self, choice: Choice) -> Expression:
+    def _guarded(self, choice: Choice) -> ir.Expression:
         """What a choice is where its conditions hold, of which reductions are defined nowhere else if what they
         read lies beyond its array there."""
         value, back = self._narrowed(choice)
-        return substituted(self._expression(value), back, {}) if back else self._expression(value)
+        return (
+            ir.substituted(self._expression(value), back, {}) if back else self._expression(value)
+        )
 
     def _narrowed(self, choice: Choice) -> tuple[Value, dict[Axis, Index]]:
         """What a choice is where its conditions hold, over an axis as short as they leave it if what is read lies
@@ -271,53 +261,53 @@ class _Definitions:
             return self._narrowed(value)[0], value.on_false
         return children(value)
 
-    def _sum(self, value: Sum) -> Expression:
+    def _sum(self, value: Sum) -> ir.Expression:
         lead = abs(common_factor(value))
         if lead != 1 and len(value.terms) > 2:  # of two, an activation takes both factors
             signs = tuple((term, math.copysign(1.0, c)) for term, c in value.terms)
             bare = Sum(math.copysign(1.0, value.constant) if value.constant else 0.0, signs)
-            return Apply("multiply", (self._sum(bare), Constant(lead)))
-        result: Expression | None = None
+            return ir.Apply("multiply", (self._sum(bare), ir.Constant(lead)))
+        result: ir.Expression | None = None
         for term, coefficient in sorted(value.terms, key=_late):
             part = self._expression(term)
             size = abs(coefficient)
             if size != 1:
-                part = Apply("multiply", (part, Constant(size)))
+                part = ir.Apply("multiply", (part, ir.Constant(size)))
             if result is None:
-                result = part if coefficient > 0 else Apply("negative", (part,))
+                result = part if coefficient > 0 else ir.Apply("negative", (part,))
             else:
-                result = Apply("add" if coefficient > 0 else "subtract", (result, part))
+                result = ir.Apply("add" if coefficient > 0 else "subtract", (result, part))
         assert result is not None
         if value.constant:
             name = "add" if value.constant > 0 else "subtract"
-            result = Apply(name, (result, Constant(abs(value.constant))))
+            result = ir.Apply(name, (result, ir.Constant(abs(value.constant))))
         return result
 
-    def _product(self, value: Product) -> Expression:
+    def _product(self, value: Product) -> ir.Expression:
         above = [self._powered(f, p) for f, p in value.factors if p > 0 or p == -0.5]
         below = [self._powered(f, -p) for f, p in value.factors if p < 0 and p != -0.5]
         size = abs(value.coefficient)
         if size != 1 or not above:
-            above.append(Constant(size))
+            above.append(ir.Constant(size))
         result = above[0]
         for factor in above[1:]:
-            result = Apply("multiply", (result, factor))
+            result = ir.Apply("multiply", (result, factor))
         for factor in below:
-            result = Apply("divide", (result, factor))
-        return result if value.coefficient > 0 else Apply("negative", (result,))
+            result = ir.Apply("divide", (result, factor))
+        return result if value.coefficient > 0 else ir.Apply("negative", (result,))
 
-    def _powered(self, value: Value, power: float) -> Expression:
+    def _powered(self, value: Value, power: float) -> ir.Expression:
         part = self._expression(value)
         names = {2.0: "square", 0.5: "sqrt", -0.5: "rsqrt"}
         if power == 1:
             return part
         if power in names:
-            return Apply(names[power], (part,))
-        return Apply("power", (part, Constant(power)))
+            return ir.Apply(names[power], (part,))
+        return ir.Apply("power", (part, ir.Constant(power)))
 
     # Arrays of their own.
 
-    def _array(self, value: Fold | ScanElement) -> Expression:
+    def _array(self, value: Fold | ScanElement) -> ir.Expression:
         """A read of the array that a reduction or scan defines, made where it is new."""
         at: Index | None = None
         if isinstance(value, ScanElement):
@@ -340,7 +330,7 @@ class _Definitions:
         if at is not None:
             assert isinstance(value, ScanElement)
             indices = [at if i == value.at else i for i in indices]
-        return Read(name, tuple(indices))
+        return ir.Read(name, tuple(indices))
 
     def _named(self, value: Fold | ScanElement) -> tuple[Value, dict[Axis, Index]]:
         """A reduction or scan over axes f0, f1, ..., joined as far as they may be, and what they are."""
@@ -466,10 +456,10 @@ class _Definitions:
     def _view_inputs(self) -> None:
         reads: dict[str, dict[GuardedAddress, None]] = {}
         for definition in self._definitions:
-            for expression in expressions_of(definition):
+            for expression in ir.expressions_of(definition):
                 _note_reads(expression, reads)
         stages = {
-            stage.name: Array(
+            stage.name: ir.Array(
                 stage.name, tuple(a.extent for a in stage.axes), stage.dtype, stage.given
             )
             for stage in self._stages
@@ -488,49 +478,49 @@ class _Definitions:
                     bare = subscripts(GuardedAddress(access.address), shape)
                     self._subscripts[array.name, access.address] = bare
 
-    def _viewed(self, definition: Definition) -> Definition:
+    def _viewed(self, definition: ir.Definition) -> ir.Definition:
         """A definition with subscripts in the place of addresses."""
 
-        def viewed(read: Read) -> Read:
+        def viewed(read: ir.Read) -> ir.Read:
             if read.array not in self._shapes:
                 return read
-            return Read(read.array, self._subscripts[read.array, read.indices[0]])
+            return ir.Read(read.array, self._subscripts[read.array, read.indices[0]])
 
-        return with_reads(definition, viewed)
+        return ir.with_reads(definition, viewed)
 
 
-def _array(output: DefinedOutput) -> Array:
+def _array(output: DefinedOutput) -> ir.Array:
     shape = tuple(axis.extent for axis in output.axes)
     if not output.row:
-        return Array(output.name, shape, output.dtype, output.given)
+        return ir.Array(output.name, shape, output.dtype, output.given)
     place = children(output.value)[2]
-    assert isinstance(place, Position)
-    return Array(
+    assert isinstance(place, ir.Position)
+    return ir.Array(
         output.name, shape, output.dtype, output.given, updates=output.updates, row=output.row,
         first=place.index.constant, steps=tuple(map(place.index.coefficient, output.axes)),
     )  # fmt: skip
 
 
-def _note_reads(expression: Expression, reads: dict[str, dict[GuardedAddress, None]]) -> None:
+def _note_reads(expression: ir.Expression, reads: dict[str, dict[GuardedAddress, None]]) -> None:
     """Adds every read below an expression, with the conditions under which it counts."""
-    seen: set[tuple[Expression, tuple[Index, ...]]] = set()
-    waiting: list[tuple[Expression, tuple[Index, ...]]] = [(expression, ())]
+    seen: set[tuple[ir.Expression, tuple[Index, ...]]] = set()
+    waiting: list[tuple[ir.Expression, tuple[Index, ...]]] = [(expression, ())]
     while waiting:
         part, guards = waiting.pop()
         if (part, guards) in seen:
             continue
         seen.add((part, guards))
-        if isinstance(part, Read):
+        if isinstance(part, ir.Read):
             for address in part.indices[:1]:  # what is one number has none
                 reads.setdefault(part.array, {})[GuardedAddress(address, guards)] = None
-        elif isinstance(part, Where):
+        elif isinstance(part, ir.Where):
             waiting.append((part.on_true, (*guards, *part.conditions)))
             otherwise = (
                 tuple(c * -1 - 1 for c in part.conditions) if len(part.conditions) == 1 else ()
             )
             waiting.append((part.on_false, (*guards, *otherwise)))
         else:
-            waiting.extend((child, guards) for child in parts_of(part))
+            waiting.extend((child, guards) for child in ir.parts_of(part))
 
 
 def _late(pair: tuple[Value, float]) -> tuple[bool, bool]:

@@ -13,22 +13,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from accelopt.algorithm.algorithm import (
-    Algorithm,
-    Apply,
-    Constant,
-    Definition,
-    Expression,
-    Indirect,
-    Read,
-    Reduce,
-    Scan,
-    expressions_of,
-    indices_of,
-    parts_of,
-    with_expressions,
-    with_reads,
-)
+from accelopt.algorithm import ir
 from accelopt.algorithm.functions import COMMUTES
 from accelopt.algorithm.index import Axis, Index, index_of
 
@@ -39,20 +24,20 @@ MOST_TERMS = 64
 """Of a sum or product that is taken apart: one that stands in itself twice has twice as many in each level."""
 
 
-def defined_once(algorithm: Algorithm, *, results_read: bool = True) -> Algorithm:
+def defined_once(algorithm: ir.Algorithm, *, results_read: bool = True) -> ir.Algorithm:
     """The Algorithm without definitions that others compute alike, but for results. Those are read in the place of
     others that compute the same where `results_read`: not where memory holds them in a narrower format."""
     results = {array.name for array in algorithm.outputs}
-    first: dict[str, tuple[Definition, tuple[int, ...]]] = {}
+    first: dict[str, tuple[ir.Definition, tuple[int, ...]]] = {}
     same: dict[str, tuple[str, Sequence[int]]] = {}
-    kept: list[Definition] = []
+    kept: list[ir.Definition] = []
 
-    def renamed(read: Read) -> Read:
+    def renamed(read: ir.Read) -> ir.Read:
         name, places = same.get(read.array, (read.array, range(len(read.indices))))
-        return Read(name, tuple(read.indices[n] for n in places))
+        return ir.Read(name, tuple(read.indices[n] for n in places))
 
     for definition in algorithm.definitions:
-        made = with_reads(definition, renamed)
+        made = ir.with_reads(definition, renamed)
         if made.out in results and not results_read:
             kept.append(made)
             continue
@@ -66,10 +51,10 @@ def defined_once(algorithm: Algorithm, *, results_read: bool = True) -> Algorith
     return replace(algorithm, definitions=tuple(kept))
 
 
-def _forms(definition: Definition) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _forms(definition: ir.Definition) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Digests of a definition that do not depend on names, each for an order of its axes."""
     axes = definition.axes
-    bound = definition.reduced if isinstance(definition, Reduce) else ()
+    bound = definition.reduced if isinstance(definition, ir.Reduce) else ()
     many = math.factorial(len(axes)) * math.factorial(len(bound)) > MOST_ORDERS
     if many:
         orders, bounds = [tuple(range(len(axes)))], [bound]
@@ -80,41 +65,43 @@ def _forms(definition: Definition) -> Iterator[tuple[str, tuple[int, ...]]]:
         names = {axes[n]: Axis(f"o{place}", axes[n].extent) for place, n in enumerate(order)}
         names |= {axis: Axis(f"r{place}", axis.extent) for place, axis in enumerate(inner)}
         values = {axis: index_of(named) for axis, named in names.items()}
-        done: dict[Expression, str] = {}
-        parts = [_form(e, values, done) for e in expressions_of(definition)]
-        rest = replace(with_expressions(definition, map(_nothing, parts)), out="", axes=())
-        if isinstance(rest, Reduce):
+        done: dict[ir.Expression, str] = {}
+        parts = [_form(e, values, done) for e in ir.expressions_of(definition)]
+        rest = replace(ir.with_expressions(definition, map(_nothing, parts)), out="", axes=())
+        if isinstance(rest, ir.Reduce):
             rest = replace(rest, reduced=())
-        if isinstance(rest, Scan):
+        if isinstance(rest, ir.Scan):
             rest = replace(rest, along=names[rest.along])
         extents = [str(axis) for axis in names.values()]
         yield digest(str(rest), *sorted(extents), *parts), order
 
 
-def _nothing(_: str) -> Expression:
-    return Constant(0.0)
+def _nothing(_: str) -> ir.Expression:
+    return ir.Constant(0.0)
 
 
-def _form(expression: Expression, names: Mapping[Axis, Index], done: dict[Expression, str]) -> str:
+def _form(
+    expression: ir.Expression, names: Mapping[Axis, Index], done: dict[ir.Expression, str]
+) -> str:
     """A digest of an expression with other axes."""
     if expression not in done:
-        function = expression.function if isinstance(expression, Apply) else ""
-        parts: list[Expression] = list(parts_of(expression))
+        function = expression.function if isinstance(expression, ir.Apply) else ""
+        parts: list[ir.Expression] = list(ir.parts_of(expression))
         nested = function in ASSOCIATIVE
         while nested and len(parts) < MOST_TERMS and any(_applies(p, function) for p in parts):
             parts = [
                 p
                 for part in parts
-                for p in (parts_of(part) if _applies(part, function) else [part])
+                for p in (ir.parts_of(part) if _applies(part, function) else [part])
             ]
         below = [_form(part, names, done) for part in parts]
-        indices = [str(index.substitute(names)) for index in indices_of(expression)]
+        indices = [str(index.substitute(names)) for index in ir.indices_of(expression)]
         own = ""
-        if isinstance(expression, Read):
+        if isinstance(expression, ir.Read):
             own = expression.array
-        elif isinstance(expression, Constant):
+        elif isinstance(expression, ir.Constant):
             own = repr(expression.value)
-        elif isinstance(expression, Indirect):
+        elif isinstance(expression, ir.Indirect):
             own = str(expression.axis)
         if function in COMMUTES:
             below.sort()
@@ -122,8 +109,8 @@ def _form(expression: Expression, names: Mapping[Axis, Index], done: dict[Expres
     return done[expression]
 
 
-def _applies(expression: Expression, function: str) -> bool:
-    return isinstance(expression, Apply) and expression.function == function
+def _applies(expression: ir.Expression, function: str) -> bool:
+    return isinstance(expression, ir.Apply) and expression.function == function
 
 
 def digest(*texts: str) -> str:

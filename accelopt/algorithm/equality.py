@@ -14,20 +14,7 @@ import math
 from collections.abc import Sequence
 from typing import TypeGuard
 
-from accelopt.algorithm.algorithm import (
-    Algorithm,
-    Array,
-    Constant,
-    Definition,
-    Expression,
-    Indirect,
-    Map,
-    Position,
-    Read,
-    Reduce,
-    Where,
-    place_of,
-)
+from accelopt.algorithm import ir
 from accelopt.algorithm.axis_joining import joined
 from accelopt.algorithm.canonical_rewriting import rewritten, whole
 from accelopt.algorithm.choice_cells import by_fewest_cuts
@@ -50,13 +37,13 @@ TURNED = {"less": "greater", "less_equal": "greater_equal"}
 """Functions that are others of the same arguments in reverse."""
 
 
-def same_function(one: Algorithm, other: Algorithm) -> bool:
+def same_function(one: ir.Algorithm, other: ir.Algorithm) -> bool:
     """Whether both have one normal form, for the same arrays in the same order. Numbers that differ by
     less than fp32 resolves are the same; so are a function and its rounding to a narrower format."""
     return not difference(one, other)
 
 
-def difference(one: Algorithm, other: Algorithm) -> str:
+def difference(one: ir.Algorithm, other: ir.Algorithm) -> str:
     """What differs first in the normal forms of two Algorithms, `first | second`; empty where they are one
     function."""
     for what in ("inputs", "returned"):
@@ -88,12 +75,12 @@ def nearly_equal(one: object, other: object) -> bool:
     return one == other
 
 
-def normal_form(algorithm: Algorithm) -> Algorithm:
+def normal_form(algorithm: ir.Algorithm) -> ir.Algorithm:
     """The Algorithm of the same real numbers in a form that its spellings share: inputs and outputs
     by number, formats left out, axes as long as they can be."""
     values = Values()
     composed = _Composed(values, algorithm)
-    inputs = [Array(f"in{n}", (math.prod(a.given),), "", (math.prod(a.given),))
+    inputs = [ir.Array(f"in{n}", (math.prod(a.given),), "", (math.prod(a.given),))
               for n, a in enumerate(algorithm.inputs)]  # fmt: skip
     outputs: list[DefinedOutput] = []
     names = {a.name: f"in{n}" for n, a in enumerate(algorithm.inputs)} | {"": ""}
@@ -115,7 +102,7 @@ def normal_form(algorithm: Algorithm) -> Algorithm:
     return algorithm_of(values, "", inputs, outputs)
 
 
-def _is_all(value: Value, axis: Axis, inputs: Sequence[Array]) -> TypeGuard[Element]:
+def _is_all(value: Value, axis: Axis, inputs: Sequence[ir.Array]) -> TypeGuard[Element]:
     """Whether a value along an axis is all of an input, in its order."""
     if not isinstance(value, Element) or value.address != index_of(axis):
         return False
@@ -125,7 +112,7 @@ def _is_all(value: Value, axis: Axis, inputs: Sequence[Array]) -> TypeGuard[Elem
 class _Composed:
     """Elements of an Algorithm's arrays as values of its inputs alone."""
 
-    def __init__(self, values: Values, algorithm: Algorithm) -> None:
+    def __init__(self, values: Values, algorithm: ir.Algorithm) -> None:
         self.values = values
         self.inputs = {a.name: (n, a) for n, a in enumerate(algorithm.inputs)}
         self.definitions = {d.out: d for d in algorithm.definitions}
@@ -147,21 +134,21 @@ class _Composed:
         axes = dict(zip(definition.axes, indices, strict=True))
         return self.values.substitute(self._known[name], axes)
 
-    def result(self, array: Array, indices: Sequence[Index]) -> Value:
+    def result(self, array: ir.Array, indices: Sequence[Index]) -> Value:
         """An element of a result, with where it is put if that is known at run time."""
         definition, value = self.definitions[array.name], self.element(array.name, indices)
-        if not isinstance(definition, Map) or definition.at is None:
+        if not isinstance(definition, ir.Map) or definition.at is None:
             return value
         axes = dict(zip(definition.axes, indices, strict=True))
         at = self.values.substitute(self.value(definition.at), axes)
-        place = place_of(array, definition).substitute(axes)
+        place = ir.place_of(array, definition).substitute(axes)
         return put(self.values, value, at, place, array.row)
 
-    def _defined(self, definition: Definition) -> Value:
+    def _defined(self, definition: ir.Definition) -> Value:
         """What a definition gives, over its axes."""
-        if isinstance(definition, Map):
+        if isinstance(definition, ir.Map):
             return self.value(definition.expression)
-        if isinstance(definition, Reduce):
+        if isinstance(definition, ir.Reduce):
             body = self.value(definition.expression)
             bound: list[Axis] = []
             for axis in definition.reduced:
@@ -181,20 +168,20 @@ class _Composed:
             )
         )
 
-    def value(self, expression: Expression) -> Value:
+    def value(self, expression: ir.Expression) -> Value:
         """The value of an expression, without roundings."""
-        if isinstance(expression, Constant):
+        if isinstance(expression, ir.Constant):
             large = abs(expression.value) >= INFINITE  # stands for infinity, as in kernels
             number = math.copysign(math.inf, expression.value) if large else expression.value
             return self.values.number(number)
-        if isinstance(expression, Position):
+        if isinstance(expression, ir.Position):
             return self.values.position(expression.index)
-        if isinstance(expression, Read):
+        if isinstance(expression, ir.Read):
             return self.element(expression.array, expression.indices)
-        if isinstance(expression, Where):
+        if isinstance(expression, ir.Where):
             branches = self.value(expression.on_true), self.value(expression.on_false)
             return self.values.where(expression.conditions, *branches)
-        if isinstance(expression, Indirect):
+        if isinstance(expression, ir.Indirect):
             at = {expression.axis: self.value(expression.at)}
             return self.values.lookup(self.value(expression.element), at)
         arguments = [self.value(argument) for argument in expression.arguments]

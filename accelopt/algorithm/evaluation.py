@@ -11,22 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from accelopt.algorithm.algorithm import (
-    Algorithm,
-    Apply,
-    Array,
-    Constant,
-    Definition,
-    Expression,
-    Indirect,
-    Map,
-    Position,
-    Read,
-    Reduce,
-    Scan,
-    Where,
-    place_of,
-)
+from accelopt.algorithm import ir
 from accelopt.algorithm.contraction import Contraction, contraction
 from accelopt.algorithm.functions import FUNCTIONS
 from accelopt.algorithm.index import Axis, Index
@@ -39,7 +24,7 @@ UFUNCS = {"add": np.add, "multiply": np.multiply, "maximum": np.maximum, "minimu
 
 
 def evaluate(
-    algorithm: Algorithm, arrays: Mapping[str, np.ndarray], dtype: type = np.float64
+    algorithm: ir.Algorithm, arrays: Mapping[str, np.ndarray], dtype: type = np.float64
 ) -> list[np.ndarray]:
     """The outputs, in the shapes that the kernel gives them, from arrays by the inputs' names.
 
@@ -60,7 +45,7 @@ def evaluate(
 
 
 def _result(
-    algorithm: Algorithm, array: Array, known: Mapping[str, np.ndarray], dtype: np.dtype
+    algorithm: ir.Algorithm, array: ir.Array, known: Mapping[str, np.ndarray], dtype: np.dtype
 ) -> np.ndarray:
     """A result in the shape that the kernel gives it."""
     if not array.steps:
@@ -68,8 +53,10 @@ def _result(
     definition, whole = algorithm.definition(array.name), np.zeros(array.given, dtype)
     if array.updates:
         whole = known[array.updates].copy()
-    places = _Grid(definition.axes, known, dtype).values(Position(place_of(array, definition)))
-    if isinstance(definition, Map) and definition.at is not None:
+    places = _Grid(definition.axes, known, dtype).values(
+        ir.Position(ir.place_of(array, definition))
+    )
+    if isinstance(definition, ir.Map) and definition.at is not None:
         at = _Grid(definition.axes, known, dtype).values(definition.at)
         places = places + at * array.row
     whole.reshape(-1)[np.broadcast_to(places, array.shape).astype(np.int64)] = known[array.name]
@@ -77,22 +64,22 @@ def _result(
 
 
 def _defined(
-    definition: Definition, known: Mapping[str, np.ndarray], dtype: np.dtype
+    definition: ir.Definition, known: Mapping[str, np.ndarray], dtype: np.dtype
 ) -> np.ndarray:
     shape = tuple(axis.extent for axis in definition.axes)
-    product = contraction(definition) if isinstance(definition, Reduce) else None
+    product = contraction(definition) if isinstance(definition, ir.Reduce) else None
     if product is not None:
         return _product(product, definition.axes, known, dtype)
-    if isinstance(definition, Scan):
+    if isinstance(definition, ir.Scan):
         return _scanned(definition, known, dtype)
-    reduced = definition.reduced if isinstance(definition, Reduce) else ()
+    reduced = definition.reduced if isinstance(definition, ir.Reduce) else ()
     out = np.empty(shape, dtype)
     rows = math.prod(shape[1:]) * math.prod(axis.extent for axis in reduced)
     step = max(1, MOST_ELEMENTS // max(rows, 1)) if shape else 1
     for start in range(0, shape[0] if shape else 1, step):
         grid = _Grid((*definition.axes, *reduced), known, dtype, start, step if shape else None)
         values = np.broadcast_to(grid.values(definition.expression), grid.shape)
-        if isinstance(definition, Map):
+        if isinstance(definition, ir.Map):
             part = values
         else:
             last = tuple(range(len(shape), values.ndim))
@@ -133,11 +120,11 @@ def _product(
     return np.asarray(out * _Grid(axes, known, dtype).values(found.scale))
 
 
-def _scanned(scan: Scan, known: Mapping[str, np.ndarray], dtype: np.dtype) -> np.ndarray:
+def _scanned(scan: ir.Scan, known: Mapping[str, np.ndarray], dtype: np.dtype) -> np.ndarray:
     position = scan.axes.index(scan.along)
     grid = _Grid(scan.axes, known, dtype)
 
-    def first(expression: Expression) -> np.ndarray:
+    def first(expression: ir.Expression) -> np.ndarray:
         values = np.broadcast_to(grid.values(expression), grid.shape)
         return np.ascontiguousarray(np.moveaxis(values, position, 0))
 
@@ -164,7 +151,7 @@ class _Grid:
         self._known = known
         self._dtype = dtype
         self._axes = axes
-        self._memory: dict[Expression, np.ndarray] = {}
+        self._memory: dict[ir.Expression, np.ndarray] = {}
         ranges = [np.arange(axis.extent) for axis in axes]
         if ranges and count is not None:
             ranges[0] = ranges[0][start : start + count]
@@ -172,27 +159,27 @@ class _Grid:
         self.shape = tuple(len(r) for r in ranges)
         self._values = dict(zip(axes, np.ix_(*ranges) if ranges else (), strict=True))
 
-    def values(self, expression: Expression) -> np.ndarray:
+    def values(self, expression: ir.Expression) -> np.ndarray:
         """The expression, one dimension an axis, of length 1 or the axis's."""
         if expression not in self._memory:
             self._memory[expression] = self._computed(expression)
         return self._memory[expression]
 
-    def _computed(self, expression: Expression) -> np.ndarray:
-        if isinstance(expression, Constant):
+    def _computed(self, expression: ir.Expression) -> np.ndarray:
+        if isinstance(expression, ir.Constant):
             return np.full((1,) * len(self.shape), expression.value, self._dtype)
-        if isinstance(expression, Read):
+        if isinstance(expression, ir.Read):
             return self._read(self._known[expression.array], expression.indices)
-        if isinstance(expression, Position):
+        if isinstance(expression, ir.Position):
             return expression.index.evaluate(self._values).astype(self._dtype)
-        if isinstance(expression, Apply):
+        if isinstance(expression, ir.Apply):
             arguments = [self.values(argument) for argument in expression.arguments]
             return np.asarray(FUNCTIONS[expression.function](*arguments)).astype(
                 self._dtype, copy=False
             )
-        if isinstance(expression, Indirect):
+        if isinstance(expression, ir.Indirect):
             return self._gathered(expression)
-        assert isinstance(expression, Where)
+        assert isinstance(expression, ir.Where)
         holds: np.ndarray = np.ones((1,) * len(self.shape), bool)
         for condition in expression.conditions:
             holds = holds & (condition.evaluate(self._values) >= 0)
@@ -202,7 +189,7 @@ class _Grid:
             return self.values(expression.on_false)
         return np.where(holds, self.values(expression.on_true), self.values(expression.on_false))
 
-    def _gathered(self, expression: Indirect) -> np.ndarray:
+    def _gathered(self, expression: ir.Indirect) -> np.ndarray:
         """The element where its axis is the number that is found for it."""
         number = self.values(expression.at).astype(np.int64)
         outer, memory = self._values, self._memory

@@ -18,25 +18,7 @@ from typing import NamedTuple
 import ml_dtypes
 import numpy as np
 
-from accelopt.algorithm.algorithm import (
-    Algorithm,
-    Apply,
-    Constant,
-    Definition,
-    Expression,
-    Indirect,
-    Position,
-    Read,
-    Reduce,
-    Scan,
-    Where,
-    axes_of,
-    expressions_of,
-    parts_of,
-    reads_in,
-    substituted,
-    walk,
-)
+from accelopt.algorithm import ir
 from accelopt.algorithm.functions import CONVERSIONS, ROUNDINGS
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.hardware import TRN1
@@ -66,7 +48,7 @@ ALWAYS: Cases = frozenset()
 NO_AXES: Axes = frozenset()
 
 
-def least_work(algorithm: Algorithm, in_place: frozenset[int] = frozenset()) -> Work:
+def least_work(algorithm: ir.Algorithm, in_place: frozenset[int] = frozenset()) -> Work:
     """What computing an Algorithm takes at least, of which each Map is an output, as of one that was
     lifted. `in_place` are the numbers of outputs that are inputs as well: what stays in them as it is need
     not move."""
@@ -76,7 +58,7 @@ def least_work(algorithm: Algorithm, in_place: frozenset[int] = frozenset()) -> 
 class _Term(NamedTuple):
     """A product, summed over some axes, where some conditions hold."""
 
-    factors: tuple[Expression, ...] = ()
+    factors: tuple[ir.Expression, ...] = ()
     summed: Axes = NO_AXES
     cases: Cases = ALWAYS
 
@@ -98,7 +80,7 @@ class _Matrices(NamedTuple):
 
 
 class _Problem:
-    def __init__(self, algorithm: Algorithm) -> None:
+    def __init__(self, algorithm: ir.Algorithm) -> None:
         self.algorithm = algorithm
         self.defined = {definition.out: definition for definition in algorithm.definitions}
         self.inputs = {array.name: array for array in algorithm.inputs}
@@ -108,7 +90,7 @@ class _Problem:
         ] = {}  # of each definition, the part that is asked for at least
         self.products: list[_Matrices] = []
         self.nonlinear = self.recurrent = 0
-        self._seen: set[tuple[Expression, Cases]] = set()
+        self._seen: set[tuple[ir.Expression, Cases]] = set()
         self._fresh = 0
         self._left = MOST_POINTS
         self._once = self._read_once()
@@ -116,7 +98,7 @@ class _Problem:
             name: frozenset({name}) for name in self.inputs
         }  # what each array depends on
         for definition in algorithm.definitions:
-            below = (self._leaves[read.array] for read in reads_in(definition))
+            below = (self._leaves[read.array] for read in ir.reads_in(definition))
             self._leaves[definition.out] = frozenset[str]().union(*below)
 
     def work(self, in_place: frozenset[int]) -> Work:
@@ -129,7 +111,7 @@ class _Problem:
             written += math.prod(axis.extent for axis in definition.axes) * size
             for expression, cases in _branches(definition):
                 points = _points(frozenset(definition.axes), cases)
-                if number in in_place and not output.steps and isinstance(expression, Read):
+                if number in in_place and not output.steps and isinstance(expression, ir.Read):
                     written -= points * size
                     continue
                 copied += points * size if self._is_copy(expression) else 0
@@ -148,28 +130,28 @@ class _Problem:
 
     # What is asked for: from the outputs back to elements of inputs.
 
-    def _visit(self, expression: Expression, cases: Cases) -> None:
+    def _visit(self, expression: ir.Expression, cases: Cases) -> None:
         """All that an expression reads where `cases` hold."""
         if (expression, cases) in self._seen or len(self._seen) > MOST_VISITS:
             return
         self._seen.add((expression, cases))
-        if isinstance(expression, Read):
+        if isinstance(expression, ir.Read):
             if expression.array in self.inputs:
                 self._reach(expression, cases)
             else:
                 self._ask(self.defined[expression.array], expression.indices, cases)
             return
         if isinstance(
-            expression, Indirect
+            expression, ir.Indirect
         ):  # as many elements as numbers, or all: no two are alike
             self._visit(expression.at, cases)
             self._fresh += 1
-            count = min(_points(axes_of(expression.at), cases), expression.axis.extent)
+            count = min(_points(ir.axes_of(expression.at), cases), expression.axis.extent)
             first = {expression.axis: index_of(Axis(f"@{self._fresh}", count))}
-            self._visit(substituted(expression.element, first, {}), cases)
+            self._visit(ir.substituted(expression.element, first, {}), cases)
             return
         chosen = NO_AXES
-        if isinstance(expression, Apply):
+        if isinstance(expression, ir.Apply):
             self._count_nonlinear(expression, cases)
             if expression.function in ("multiply", "select"):
                 chosen = chosen.union(*map(_chosen, expression.arguments))
@@ -177,11 +159,11 @@ class _Problem:
             if not chosen or _chosen(part):
                 self._visit(part, where)
                 continue
-            for read in walk(part):  # an element that is chosen may be found in place of all
-                if isinstance(read, Read) and axes_of(read).isdisjoint(chosen):
+            for read in ir.walk(part):  # an element that is chosen may be found in place of all
+                if isinstance(read, ir.Read) and ir.axes_of(read).isdisjoint(chosen):
                     self._visit(read, where)
 
-    def _ask(self, definition: Definition, indices: tuple[Index, ...], cases: Cases) -> None:
+    def _ask(self, definition: ir.Definition, indices: tuple[Index, ...], cases: Cases) -> None:
         """The elements of a definition at some indices."""
         share = 0.0
         if _are_digits(indices):
@@ -190,19 +172,19 @@ class _Problem:
         self.shares[definition.out] = max(self.shares.get(definition.out, 0.0), share)
         self._count_scan(definition, share)
         moved = self._inside(definition, indices)
-        for expression in expressions_of(definition):
-            self._visit(substituted(expression, moved, {}), cases)
+        for expression in ir.expressions_of(definition):
+            self._visit(ir.substituted(expression, moved, {}), cases)
 
-    def _inside(self, definition: Definition, indices: tuple[Index, ...]) -> dict[Axis, Index]:
+    def _inside(self, definition: ir.Definition, indices: tuple[Index, ...]) -> dict[Axis, Index]:
         """What the axes of a definition are where it is read, those that it sums over being new ones;
         an element of a recurrence takes all before it."""
-        own = definition.reduced if isinstance(definition, Reduce) else ()
-        own = (definition.along,) if isinstance(definition, Scan) else own
+        own = definition.reduced if isinstance(definition, ir.Reduce) else ()
+        own = (definition.along,) if isinstance(definition, ir.Scan) else own
         self._fresh += 1
         new = {a: index_of(Axis(f"{a.name}_{self._fresh}", a.extent)) for a in own}
         return dict(zip(definition.axes, indices, strict=True)) | new
 
-    def _reach(self, read: Read, cases: Cases) -> None:
+    def _reach(self, read: ir.Read, cases: Cases) -> None:
         """Marks the elements of an input that are read. Axes that conditions join, or indices that are
         no plain sums or may lie outside, are gone through together, all others by their strides."""
         array = self.inputs[read.array]
@@ -243,32 +225,32 @@ class _Problem:
         for at in np.unique(places).tolist()[:MOST_PLACES]:
             np.lib.stride_tricks.as_strided(flat[start + at :], shape, sizes)[...] = True
 
-    def _is_copy(self, expression: Expression) -> bool:
+    def _is_copy(self, expression: ir.Expression) -> bool:
         """True for what DMA alone can move: elements of inputs and sums of some."""
-        if isinstance(expression, Apply):
+        if isinstance(expression, ir.Apply):
             moves = expression.function in {"add", "copy", *ROUNDINGS}
             return moves and all(map(self._is_copy, expression.arguments))
-        if isinstance(expression, Indirect):
+        if isinstance(expression, ir.Indirect):
             return self._is_copy(expression.at) and self._is_copy(expression.element)
-        return isinstance(expression, Read) and expression.array in self.inputs
+        return isinstance(expression, ir.Read) and expression.array in self.inputs
 
     # Work element by element.
 
-    def _count_nonlinear(self, expression: Apply, cases: Cases) -> None:
+    def _count_nonlinear(self, expression: ir.Apply, cases: Cases) -> None:
         if expression.function in SUMS | PLAIN | {"multiply"}:
             return
         linear = SUMS | PLAIN | ({"multiply"} if expression.function in SEPARABLE else set())
         for part in expression.arguments[expression.function == "divide" :]:
             for piece, where in _pieces(part, cases, linear):
-                if any(isinstance(below, Read) for below in walk(piece)):
-                    points = _points(axes_of(piece), where | _support(piece))
+                if any(isinstance(below, ir.Read) for below in ir.walk(piece)):
+                    points = _points(ir.axes_of(piece), where | _support(piece))
                     self.nonlinear = max(self.nonlinear, points)
 
-    def _count_scan(self, scan: Definition, share: float) -> None:
+    def _count_scan(self, scan: ir.Definition, share: float) -> None:
         """A recurrence whose factors are all different. With fewer it may be products of matrices."""
-        if not isinstance(scan, Scan) or (scan.scale, scan.combine) != ("multiply", "add"):
+        if not isinstance(scan, ir.Scan) or (scan.scale, scan.combine) != ("multiply", "add"):
             return
-        if axes_of(scan.factor) >= frozenset(scan.axes):
+        if ir.axes_of(scan.factor) >= frozenset(scan.axes):
             points = math.prod(axis.extent for axis in scan.axes)
             self.recurrent = max(self.recurrent, int(points * share))
 
@@ -279,17 +261,17 @@ class _Problem:
         order with those around them."""
         uses: Counter[str] = Counter({array.name: 2 for array in self.algorithm.outputs})
         for definition in self.algorithm.definitions:
-            known: dict[Expression, Counter[str]] = {}
-            for expression in expressions_of(definition):
+            known: dict[ir.Expression, Counter[str]] = {}
+            for expression in ir.expressions_of(definition):
                 uses.update(_occurrences(expression, known))
-        sums = (d.out for d in self.defined.values() if isinstance(d, Reduce) and _adds(d))
+        sums = (d.out for d in self.defined.values() if isinstance(d, ir.Reduce) and _adds(d))
         return frozenset(name for name in sums if uses[name] == 1)
 
-    def _count_products(self, definition: Definition, share: float) -> None:
+    def _count_products(self, definition: ir.Definition, share: float) -> None:
         adds = _adds(definition)
-        for expression in expressions_of(definition):
+        for expression in ir.expressions_of(definition):
             terms = self._terms(expression, ALWAYS, share)
-            if isinstance(definition, Reduce) and adds:
+            if isinstance(definition, ir.Reduce) and adds:
                 summed = frozenset(definition.reduced)
                 terms = [term._replace(summed=term.summed | summed) for term in terms]
             self._count(terms, share)
@@ -300,13 +282,13 @@ class _Problem:
         costs = [(*_multiplied(term, share), term) for term in terms if term.summed]
         before: set[str] = set()
         for whole, without_last, term in sorted(costs, key=lambda cost: -cost[0]):
-            names = {r.array for f in term.factors for r in walk(f) if isinstance(r, Read)}
+            names = {r.array for f in term.factors for r in ir.walk(f) if isinstance(r, ir.Read)}
             cost = without_last if names & before else whole
             self.products.append(self._matrices(cost, term))
             before |= names
 
     def _matrices(self, cost: float, term: _Term) -> _Matrices:
-        reads = [r for f in term.factors for r in walk(f) if isinstance(r, Read)]
+        reads = [r for f in term.factors for r in ir.walk(f) if isinstance(r, ir.Read)]
         spans: dict[str, list[tuple[int, int]]] = {}
         for read in reads:
             if read.array in self.inputs:
@@ -331,35 +313,35 @@ class _Problem:
         eight = {name for name in product.leaves if self.inputs[name].dtype.startswith("float8")}
         return 2 if len(eight) >= 2 or eight == product.leaves != frozenset() else 1
 
-    def _terms(self, expression: Expression, cases: Cases, share: float) -> list[_Term]:
+    def _terms(self, expression: ir.Expression, cases: Cases, share: float) -> list[_Term]:
         """An expression as a sum of products; products of matrices below functions are counted."""
-        if isinstance(expression, Constant):
+        if isinstance(expression, ir.Constant):
             return [_Term(cases=cases)]
-        if isinstance(expression, Read) and expression.array in self._once:
+        if isinstance(expression, ir.Read) and expression.array in self._once:
             if _are_digits(expression.indices):
                 definition = self.defined[expression.array]
-                assert isinstance(definition, Reduce)
+                assert isinstance(definition, ir.Reduce)
                 moved = self._inside(definition, expression.indices)
-                found = self._terms(substituted(definition.expression, moved, {}), cases, share)
+                found = self._terms(ir.substituted(definition.expression, moved, {}), cases, share)
                 summed = NO_AXES.union(*(moved[axis].axes for axis in definition.reduced))
                 return [term._replace(summed=term.summed | summed) for term in found]
-        elif isinstance(expression, Where) and expression.on_false == Constant(0.0):
+        elif isinstance(expression, ir.Where) and expression.on_false == ir.Constant(0.0):
             [held, _] = _children(expression, cases)
             return self._terms(*held, share)
-        elif isinstance(expression, Apply):
+        elif isinstance(expression, ir.Apply):
             parts = expression.arguments
             if expression.function in SUMS | PLAIN:
                 return [term for part in parts for term in self._terms(part, cases, share)]
             if expression.function == "multiply":
                 return self._product(parts, cases, share)
             if expression.function == "divide":
-                inverse = Apply("reciprocal", parts[1:])
+                inverse = ir.Apply("reciprocal", parts[1:])
                 return self._product((parts[0], inverse), cases, share)
         for part, where in _children(expression, cases):
             self._count(self._terms(part, where, share), share)
         return [_Term((expression,), cases=cases)]
 
-    def _product(self, parts: Sequence[Expression], cases: Cases, share: float) -> list[_Term]:
+    def _product(self, parts: Sequence[ir.Expression], cases: Cases, share: float) -> list[_Term]:
         result = [_Term(cases=cases)]
         for part in parts:
             terms = self._terms(part, cases, share)
@@ -377,7 +359,7 @@ def _multiplied(term: _Term, share: float) -> tuple[float, float]:
     """Multiplications and additions of a term in the cheapest order, and those without the last product;
     of its elements only a part is asked for. A product with a vector is none of matrices."""
     axes: list[Axes] = []
-    for own in sorted(map(axes_of, term.factors), key=len, reverse=True):
+    for own in sorted(map(ir.axes_of, term.factors), key=len, reverse=True):
         if not any(own <= other for other in axes):
             axes.append(own)
     cases = term.cases.union(*map(_support, term.factors))
@@ -409,23 +391,23 @@ def _multiplied(term: _Term, share: float) -> tuple[float, float]:
     return cheapest(every)
 
 
-def _adds(definition: Definition) -> bool:
-    return isinstance(definition, Reduce) and definition.combiner == "add"
+def _adds(definition: ir.Definition) -> bool:
+    return isinstance(definition, ir.Reduce) and definition.combiner == "add"
 
 
-def _branches(definition: Definition) -> Iterator[tuple[Expression, Cases]]:
+def _branches(definition: ir.Definition) -> Iterator[tuple[ir.Expression, Cases]]:
     """The expressions of a definition, those that conditions choose among by themselves."""
-    for expression in expressions_of(definition):
+    for expression in ir.expressions_of(definition):
         yield from _pieces(expression, ALWAYS, frozenset())
 
 
 def _pieces(
-    expression: Expression, cases: Cases, linear: Iterable[str]
-) -> Iterator[tuple[Expression, Cases]]:
+    expression: ir.Expression, cases: Cases, linear: Iterable[str]
+) -> Iterator[tuple[ir.Expression, Cases]]:
     """What an expression is made of by some functions, and where: a function of the largest piece is a
     function of each of its elements, whatever is done with those of fewer axes."""
-    if isinstance(expression, Where) or (
-        isinstance(expression, Apply) and expression.function in linear
+    if isinstance(expression, ir.Where) or (
+        isinstance(expression, ir.Apply) and expression.function in linear
     ):
         for part, where in _children(expression, cases):
             yield from _pieces(part, where, linear)
@@ -433,41 +415,43 @@ def _pieces(
         yield expression, cases
 
 
-def _children(expression: Expression, cases: Cases) -> list[tuple[Expression, Cases]]:
+def _children(expression: ir.Expression, cases: Cases) -> list[tuple[ir.Expression, Cases]]:
     """The expressions right below one, and where they are evaluated."""
-    if isinstance(expression, Where):
+    if isinstance(expression, ir.Where):
         return [
             (expression.on_true, cases | {(expression.conditions, True)}),
             (expression.on_false, cases | {(expression.conditions, False)}),
         ]
-    return [(part, cases) for part in parts_of(expression)]
+    return [(part, cases) for part in ir.parts_of(expression)]
 
 
-def _chosen(expression: Expression) -> Axes:
+def _chosen(expression: ir.Expression) -> Axes:
     """The axes of places that are compared with data, which a gather can stand for."""
     found = NO_AXES
-    for part in walk(expression):
-        if isinstance(part, Apply) and part.function in COMPARISONS:
-            below = tuple(walk(part))
-            if any(isinstance(one, Read) for one in below):
-                found |= NO_AXES.union(*(p.index.axes for p in below if isinstance(p, Position)))
+    for part in ir.walk(expression):
+        if isinstance(part, ir.Apply) and part.function in COMPARISONS:
+            below = tuple(ir.walk(part))
+            if any(isinstance(one, ir.Read) for one in below):
+                found |= NO_AXES.union(*(p.index.axes for p in below if isinstance(p, ir.Position)))
     return found
 
 
-def _support(expression: Expression) -> Cases:
+def _support(expression: ir.Expression) -> Cases:
     """Where an expression is not a number: conditions with a constant on their other side."""
     return frozenset(
         (part.conditions, True)
-        for part in walk(expression)
-        if isinstance(part, Where) and isinstance(part.on_false, Constant)
+        for part in ir.walk(expression)
+        if isinstance(part, ir.Where) and isinstance(part.on_false, ir.Constant)
     )
 
 
-def _occurrences(expression: Expression, known: dict[Expression, Counter[str]]) -> Counter[str]:
+def _occurrences(
+    expression: ir.Expression, known: dict[ir.Expression, Counter[str]]
+) -> Counter[str]:
     """How often each array is read in an expression that is written out."""
     if expression not in known:
-        found = Counter([expression.array] if isinstance(expression, Read) else ())
-        for part in parts_of(expression):
+        found = Counter([expression.array] if isinstance(expression, ir.Read) else ())
+        for part in ir.parts_of(expression):
             found.update(_occurrences(part, known))
         known[expression] = found
     return known[expression]

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from accelopt.algorithm.algorithm import Constant, Position
 from accelopt.algorithm.index import ZERO, Axis, Index, index_of
+from accelopt.algorithm.ir import Constant, Position
 from accelopt.algorithm.value_nodes import Element, Fold, Product, Sum, Value, children, own_indices
 from accelopt.algorithm.values import Values, fresh_axis
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from accelopt.algorithm.algorithm import Constant
+from accelopt.algorithm.ir import Constant
 from accelopt.algorithm.value_nodes import (
     INFINITE,
     Application,

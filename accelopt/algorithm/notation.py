@@ -2,20 +2,7 @@
 
 from __future__ import annotations
 
-from accelopt.algorithm.algorithm import (
-    Algorithm,
-    Apply,
-    Array,
-    Constant,
-    Definition,
-    Expression,
-    Indirect,
-    Position,
-    Read,
-    Reduce,
-    Scan,
-    substituted,
-)
+from accelopt.algorithm import ir
 from accelopt.algorithm.index import Axis, Index, index_of
 
 INFIX = {
@@ -28,7 +15,7 @@ SUM_BINDS = 5
 PREFIXES = {"add": "sum", "multiply": "product", "maximum": "max", "minimum": "min"}
 
 
-def algorithm_text(algorithm: Algorithm) -> str:
+def algorithm_text(algorithm: ir.Algorithm) -> str:
     """Inputs, definitions and outputs, a line each."""
     lines = [f"{algorithm.name}({', '.join(map(array_text, algorithm.inputs))})"]
     lines += [f"    {definition_text(d)}" for d in algorithm.definitions]
@@ -36,18 +23,18 @@ def algorithm_text(algorithm: Algorithm) -> str:
     return "\n".join(lines)
 
 
-def array_text(array: Array) -> str:
+def array_text(array: ir.Array) -> str:
     """Name, shape and format of an array."""
     shape = " x ".join(map(str, array.shape)) or "scalar"
     return f"{array.name}: {shape} {array.dtype}"
 
 
-def definition_text(definition: Definition) -> str:
+def definition_text(definition: ir.Definition) -> str:
     """A definition as an equation."""
     left = _element(definition.out, tuple(axis.name for axis in definition.axes))
-    if isinstance(definition, Scan):
+    if isinstance(definition, ir.Scan):
         return f"{left} = {_scan(definition)}"
-    if isinstance(definition, Reduce):
+    if isinstance(definition, ir.Reduce):
         reduced = ",".join(axis.name for axis in definition.reduced)
         body = expression_text(definition.expression, SUM_BINDS)
         return f"{left} = {PREFIXES.get(definition.combiner, definition.combiner)}_{reduced} {body}"
@@ -55,21 +42,23 @@ def definition_text(definition: Definition) -> str:
     return f"{left} = {expression_text(definition.expression)}{put}"
 
 
-def expression_text(expression: Expression, binds: int = 0) -> str:
+def expression_text(expression: ir.Expression, binds: int = 0) -> str:
     """An expression; in brackets where what is around it binds closer than `binds`."""
-    if isinstance(expression, Constant):
+    if isinstance(expression, ir.Constant):
         text = f"{expression.value:.7g}"
         return f"({text})" if expression.value < 0 and binds else text
-    if isinstance(expression, Read):
+    if isinstance(expression, ir.Read):
         return _element(expression.array, tuple(map(str, expression.indices)))
-    if isinstance(expression, Position):
+    if isinstance(expression, ir.Position):
         text = str(expression.index)
         return f"({text})" if binds and " " in text else text
-    if isinstance(expression, Apply):
+    if isinstance(expression, ir.Apply):
         return _application(expression, binds)
-    if isinstance(expression, Indirect):  # its axis has the text of the number for a name
+    if isinstance(expression, ir.Indirect):  # its axis has the text of the number for a name
         named = index_of(Axis(expression_text(expression.at), expression.axis.extent))
-        return expression_text(substituted(expression.element, {expression.axis: named}, {}), binds)
+        return expression_text(
+            ir.substituted(expression.element, {expression.axis: named}, {}), binds
+        )
     conditions = " and ".join(map(condition_text, expression.conditions))
     branches = (expression_text(expression.on_true, 2), expression_text(expression.on_false, 1))
     text = f"{branches[0]} if {conditions} else {branches[1]}"
@@ -83,7 +72,7 @@ def condition_text(condition: Index) -> str:
     return f"{gains} >= {losses}"
 
 
-def _application(expression: Apply, binds: int) -> str:
+def _application(expression: ir.Apply, binds: int) -> str:
     name, arguments = expression.function, expression.arguments
     if name == "negative":
         text = f"-{expression_text(arguments[0], 6)}"
@@ -99,12 +88,12 @@ def _application(expression: Apply, binds: int) -> str:
     return f"{name}({', '.join(map(expression_text, arguments))})"
 
 
-def _scan(scan: Scan) -> str:
+def _scan(scan: ir.Scan) -> str:
     previous = tuple(f"{a.name} - 1" if a == scan.along else a.name for a in scan.axes)
     before = _element(scan.out, previous)
     factor, term = expression_text(scan.factor, 5), expression_text(scan.term, 4)
     if (scan.scale, scan.combine) == ("multiply", "add"):
-        one = scan.factor == Constant(1.0)
+        one = scan.factor == ir.Constant(1.0)
         text = f"{before} + {term}" if one else f"{factor} * {before} + {term}"
     else:
         factor, term = expression_text(scan.factor), expression_text(scan.term)

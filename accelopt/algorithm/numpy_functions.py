@@ -11,10 +11,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from accelopt.algorithm.algorithm import Constant
 from accelopt.algorithm.bit_operations import of_bits
 from accelopt.algorithm.functions import COMPARISONS
 from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.ir import Constant
 from accelopt.algorithm.lookups import ComputedElements, bound
 from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.reductions import fold

@@ -10,9 +10,9 @@ from __future__ import annotations
 import functools
 from typing import Protocol
 
-from accelopt.algorithm.algorithm import Constant
 from accelopt.algorithm.functions import ROUNDINGS
 from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.ir import Constant
 from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.reductions import fold
 from accelopt.algorithm.rerolling import arguments_of

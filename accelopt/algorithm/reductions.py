@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Sequence
 
-from accelopt.algorithm.algorithm import Constant
 from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.ir import Constant
 from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.value_nodes import (
     INFINITE,

@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from accelopt.algorithm.algorithm import Algorithm, Array, Constant, Position
 from accelopt.algorithm.axis_joining import joined
 from accelopt.algorithm.canonical_rewriting import rewritten, whole
 from accelopt.algorithm.deep_recursion import deep_recursion
 from accelopt.algorithm.definitions import DefinedOutput, UndefinedOutput, algorithm_of
 from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.ir import Algorithm, Array, Constant, Position
 from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.numpy_functions import TracedNumpy
 from accelopt.algorithm.reductions import fold

@@ -10,8 +10,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 
-from accelopt.algorithm.algorithm import Constant, each_once
 from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.ir import Constant, each_once
 from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.reductions import FLIPPED, fold, is_neutral
 from accelopt.algorithm.value_nodes import (

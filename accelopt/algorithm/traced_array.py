@@ -18,9 +18,9 @@ from typing import Any, NamedTuple, NoReturn, cast
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from accelopt.algorithm.algorithm import Constant, Position
 from accelopt.algorithm.definitions import put
 from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.ir import Constant, Position
 from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.reductions import fold
 from accelopt.algorithm.rerolling import progression

@@ -3,8 +3,8 @@ places alone, is one value along that axis."""
 
 from __future__ import annotations
 
-from accelopt.algorithm.algorithm import Constant
 from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.ir import Constant
 from accelopt.algorithm.value_nodes import (
     Choice,
     Value,

@@ -11,8 +11,8 @@ import math
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
-from accelopt.algorithm.algorithm import Constant, Position, each_once
 from accelopt.algorithm.index import Axis, CachedHash, Index
+from accelopt.algorithm.ir import Constant, Position, each_once
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from accelopt.algorithm.algorithm import Constant, Position
 from accelopt.algorithm.index import Axis, Floor, Index, index_of
+from accelopt.algorithm.ir import Constant, Position
 from accelopt.algorithm.normal_forms import common_factor, named_factors
 from accelopt.algorithm.value_nodes import (
     UNDEFINED,

@@ -8,41 +8,33 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any
 
-from accelopt.algorithm.algorithm import (
-    Algorithm,
-    Indirect,
-    Read,
-    Reduce,
-    Scan,
-    axes_of,
-    each_once,
-    expressions_of,
-    walk,
-)
+from accelopt.algorithm import ir
 from accelopt.algorithm.value_nodes import NEUTRAL
 
 
-def well_formed(algorithm: Algorithm) -> Algorithm:
+def well_formed(algorithm: ir.Algorithm) -> ir.Algorithm:
     """The Algorithm. Raises ValueError where a field holds what it is not for, an extent is below 1, an
     expression reads what no input and no earlier definition is, with another number of indices than that
     has axes, or has axes that its definition has not."""
-    for record in each_once(algorithm, _records):
+    for record in ir.each_once(algorithm, _records):
         _check_fields(record)
     ranks = {array.name: len(array.shape) for array in algorithm.inputs}
     for definition in algorithm.definitions:
-        reduced = definition.reduced if isinstance(definition, Reduce) else ()
-        if isinstance(definition, Scan) and definition.along not in definition.axes:
+        reduced = definition.reduced if isinstance(definition, ir.Reduce) else ()
+        if isinstance(definition, ir.Scan) and definition.along not in definition.axes:
             raise ValueError(f"{definition.out} runs along an axis that it has not")
-        if isinstance(definition, Reduce) and definition.combiner not in NEUTRAL:
+        if isinstance(definition, ir.Reduce) and definition.combiner not in NEUTRAL:
             raise ValueError(f"{definition.out} combines by {definition.combiner}")
         axes = {*definition.axes, *reduced}
-        for expression in expressions_of(definition):
-            if axes_of(expression) - axes:
+        for expression in ir.expressions_of(definition):
+            if ir.axes_of(expression) - axes:
                 raise ValueError(f"{definition.out} is made of axes that it has not")
-            for part in walk(expression):
-                if isinstance(part, Read) and ranks.get(part.array) != len(part.indices):
+            for part in ir.walk(expression):
+                if isinstance(part, ir.Read) and ranks.get(part.array) != len(part.indices):
                     raise ValueError(f"{definition.out} reads {part.array}, which is not there")
-                if isinstance(part, Indirect) and not isinstance(part.element, (Read, Indirect)):
+                if isinstance(part, ir.Indirect) and not isinstance(
+                    part.element, (ir.Read, ir.Indirect)
+                ):
                     raise ValueError(f"{definition.out} looks up what is no element")
         ranks[definition.out] = len(definition.axes)
     defined = {d.out: tuple(axis.extent for axis in d.axes) for d in algorithm.definitions}

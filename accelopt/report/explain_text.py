@@ -10,8 +10,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from accelopt.algorithm.algorithm import Algorithm, Array, Definition, Reduce
 from accelopt.algorithm.contraction import contraction
+from accelopt.algorithm.ir import Algorithm, Array, Definition, Reduce
 from accelopt.algorithm.notation import array_text, axes_text, definition_text
 from accelopt.algorithm.traced_array import NotTraced
 from accelopt.hardware.gpus import GPU

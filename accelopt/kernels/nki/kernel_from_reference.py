@@ -19,12 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from accelopt.algorithm.algorithm import (
-    Algorithm,
-    Constant,
-    Expression,
-    with_changes,
-)
+from accelopt.algorithm import ir
 from accelopt.algorithm.reference_trace import trace_reference
 from accelopt.algorithm.traced_array import NotTraced
 from accelopt.errors import AcceloptError, ConfigError
@@ -185,16 +180,16 @@ def with_numbers(inputs: Sequence[Any], numbers: Mapping[int, float]) -> list[An
     return [v if isinstance(v, np.ndarray) else numbers.get(next(count), v) for v in inputs]
 
 
-def finite(algorithm: Algorithm) -> Algorithm:
+def finite(algorithm: ir.Algorithm) -> ir.Algorithm:
     """The Algorithm with the largest numbers that are safe to compute with for infinities: no
     instruction takes those."""
 
-    def number(part: Expression) -> Expression | None:
-        if isinstance(part, Constant) and math.isinf(part.value):
-            return Constant(math.copysign(LARGEST, part.value))
+    def number(part: ir.Expression) -> ir.Expression | None:
+        if isinstance(part, ir.Constant) and math.isinf(part.value):
+            return ir.Constant(math.copysign(LARGEST, part.value))
         return None
 
-    made = tuple(with_changes(definition, number) for definition in algorithm.definitions)
+    made = tuple(ir.with_changes(definition, number) for definition in algorithm.definitions)
     return replace(algorithm, definitions=made)
 
 
@@ -211,7 +206,7 @@ def documented(source: str, reference: Path, lifted: Lifted) -> str:
     """A kernel whose docstring begins with what the reference says of itself, and goes on with the
     shapes and formats of what it takes and gives."""
     said = Reference(reference).summary or f"What {reference.name} computes"
-    algorithm: Algorithm = lifted.algorithm
+    algorithm: ir.Algorithm = lifted.algorithm
     lines = [f"{said.rstrip('.')}.", ""]
     names = re.findall(r"\w+", lifted.interface.signature)
     arrays = {a.name: a for a in algorithm.inputs}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from accelopt.algorithm.algorithm import Algorithm
+from accelopt.algorithm.ir import Algorithm
 from accelopt.algorithm.traced_array import NotTraced
 from accelopt.concurrency import in_thread
 from accelopt.evaluation import Case

@@ -14,8 +14,8 @@ import pytest
 from kernel_heads import neuronxcc_kernel
 
 from accelopt import measured
-from accelopt.algorithm.algorithm import Algorithm, Reduce
 from accelopt.algorithm.index import Axis
+from accelopt.algorithm.ir import Algorithm, Reduce
 from accelopt.algorithm.least_work import least_work
 from accelopt.hardware import TARGETS
 from accelopt.hardware.least_time import least_time

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from accelopt.algorithm.algorithm import Algorithm, Indirect, parts_in
+from accelopt.algorithm.ir import Algorithm, Indirect, parts_in
 from accelopt.algorithm.least_work import least_work
 from accelopt.hardware.gpus import GPU
 from accelopt.kernels.gpu.bench.files.tracefiles import Definition, DefinitionTensor, Workload

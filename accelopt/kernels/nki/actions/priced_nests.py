@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 
-from accelopt.algorithm.algorithm import Reduce, own_axes
+from accelopt.algorithm.ir import Reduce, own_axes
 from accelopt.kernel_source import fingerprint
 from accelopt.kernels.language import Configured
 from accelopt.kernels.moves import METHODS

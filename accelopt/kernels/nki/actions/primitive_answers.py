@@ -13,7 +13,7 @@ from typing import NamedTuple, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
-from accelopt.algorithm.algorithm import Algorithm, own_axes
+from accelopt.algorithm.ir import Algorithm, own_axes
 from accelopt.algorithm.notation import algorithm_text
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.nests.lowering import Lowered

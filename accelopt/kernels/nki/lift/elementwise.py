@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from accelopt.algorithm.algorithm import Constant, Position
 from accelopt.algorithm.bit_operations import of_bits
 from accelopt.algorithm.functions import FUNCTIONS
 from accelopt.algorithm.index import Index
+from accelopt.algorithm.ir import Constant, Position
 from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.value_nodes import Product, Sum, Value
 from accelopt.kernels.nki.lift.instruction_element import WriteSite

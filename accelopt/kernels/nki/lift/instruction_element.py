@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from accelopt.algorithm.algorithm import Constant, Position
 from accelopt.algorithm.bit_operations import reach
 from accelopt.algorithm.functions import FUNCTIONS
 from accelopt.algorithm.index import Axis, Index
+from accelopt.algorithm.ir import Constant, Position
 from accelopt.algorithm.value_nodes import (
     Application,
     Carried,

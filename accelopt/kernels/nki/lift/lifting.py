@@ -7,13 +7,13 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from accelopt.algorithm.algorithm import Algorithm, Array, expressions_of, walk
 from accelopt.algorithm.axis_joining import joined, row_major
 from accelopt.algorithm.canonical_rewriting import rewritten, whole
 from accelopt.algorithm.choice_cells import by_fewest_cuts
 from accelopt.algorithm.deep_recursion import deep_recursion
 from accelopt.algorithm.definitions import DefinedOutput, UndefinedOutput, algorithm_of
 from accelopt.algorithm.index import Axis
+from accelopt.algorithm.ir import Algorithm, Array, expressions_of, walk
 from accelopt.algorithm.loop_results import settled
 from accelopt.algorithm.value_nodes import Undefined, Value
 from accelopt.kernels.nki.lift.failure import NotLifted

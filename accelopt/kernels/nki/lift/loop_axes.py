@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from accelopt.algorithm.algorithm import Algorithm, Array, reads_in
 from accelopt.algorithm.index import Axis
+from accelopt.algorithm.ir import Algorithm, Array, reads_in
 from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine, LoopVariable
 from accelopt.sim.program import Loop, Program, Tensor

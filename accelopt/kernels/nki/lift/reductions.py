@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from accelopt.algorithm.algorithm import Constant
 from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.ir import Constant
 from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.reductions import fold
 from accelopt.algorithm.value_nodes import (

@@ -6,35 +6,24 @@ import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
-from accelopt.algorithm.algorithm import (
-    Algorithm,
-    Array,
-    Definition,
-    Expression,
-    Map,
-    Read,
-    expressions_of,
-    place_of,
-    substituted,
-    walk,
-)
+from accelopt.algorithm import ir
 from accelopt.algorithm.index import Index, index_of
 from accelopt.kernels.nki.nests.read_ranges import branches_of, reads_of
 
 
-def with_changes_alone(algorithm: Algorithm, needed: Collection[Definition]) -> Algorithm:
+def with_changes_alone(algorithm: ir.Algorithm, needed: Collection[ir.Definition]) -> ir.Algorithm:
     """With results that are inputs changed in place as far along their axes as those change, where no other
     definition reads what they change, of those `needed`: as far as somebody reads them. What lies elsewhere
     stays as it was."""
     for array in algorithm.outputs:
         definition = algorithm.definition(array.name)
-        if not array.updates or array.steps or not isinstance(definition, Map):
+        if not array.updates or array.steps or not isinstance(definition, ir.Map):
             continue
-        place, shape = place_of(array, definition), algorithm.updated(array).shape
+        place, shape = ir.place_of(array, definition), algorithm.updated(array).shape
         changed = [
             [left.get(axis, axis.bounds) for axis in definition.axes]
             for branch, left in branches_of(definition.expression, {})
-            if not isinstance(branch, Read) or [*_reads(branch, array.updates, shape)] != [place]
+            if not isinstance(branch, ir.Read) or [*_reads(branch, array.updates, shape)] != [place]
         ]
         ends = [
             (min(e[0] for e in own), max(e[1] for e in own)) for own in zip(*changed, strict=True)
@@ -43,7 +32,7 @@ def with_changes_alone(algorithm: Algorithm, needed: Collection[Definition]) -> 
         taken = [
             where
             for other in others
-            for expression in expressions_of(other)
+            for expression in ir.expressions_of(other)
             for where in reads_of(array.updates, expression, {})
         ]
         apart = shape == array.shape and all(
@@ -58,8 +47,8 @@ def with_changes_alone(algorithm: Algorithm, needed: Collection[Definition]) -> 
 
 
 def _narrowed(
-    algorithm: Algorithm, array: Array, definition: Map, ends: Sequence[tuple[int, int]]
-) -> Algorithm:
+    algorithm: ir.Algorithm, array: ir.Array, definition: ir.Map, ends: Sequence[tuple[int, int]]
+) -> ir.Algorithm:
     """With some elements of a result alone, between the `ends` of its axes."""
     steps = [math.prod(array.shape[n + 1 :]) for n in range(len(array.shape))]
     kept = [
@@ -73,8 +62,8 @@ def _narrowed(
     if tuple(kept) == definition.axes:
         return algorithm
     left = [n for n, axis in enumerate(kept) if axis.extent > 1]
-    expression = substituted(definition.expression, values, {})
-    made = Map(definition.out, tuple(kept[n] for n in left), expression)
+    expression = ir.substituted(definition.expression, values, {})
+    made = ir.Map(definition.out, tuple(kept[n] for n in left), expression)
     changed = replace(
         array,
         shape=tuple(kept[n].extent for n in left),
@@ -88,13 +77,13 @@ def _narrowed(
     )
 
 
-def places_read(definition: Definition, array: str, shape: Sequence[int]) -> set[Index]:
+def places_read(definition: ir.Definition, array: str, shape: Sequence[int]) -> set[Index]:
     """Where a definition reads an array."""
-    return {i for e in expressions_of(definition) for i in _reads(e, array, shape)}
+    return {i for e in ir.expressions_of(definition) for i in _reads(e, array, shape)}
 
 
-def _reads(expression: Expression, array: str, shape: Sequence[int]) -> Iterator[Index]:
-    for part in walk(expression):
-        if isinstance(part, Read) and part.array == array:
+def _reads(expression: ir.Expression, array: str, shape: Sequence[int]) -> Iterator[Index]:
+    for part in ir.walk(expression):
+        if isinstance(part, ir.Read) and part.array == array:
             steps = [math.prod(shape[n + 1 :]) for n in range(len(shape))]
             yield sum((i * step for i, step in zip(part.indices, steps, strict=True)), Index())

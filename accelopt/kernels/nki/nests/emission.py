@@ -7,15 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from accelopt.algorithm.algorithm import (
-    Algorithm,
-    Definition,
-    Map,
-    Reduce,
-    Scan,
-    own_axes,
-    reads_in,
-)
+from accelopt.algorithm import ir
 from accelopt.algorithm.index import Axis, index_of
 from accelopt.hardware import Hardware
 from accelopt.kernels.nki.nests.axis_positions import At, FreeNames, Span, variable
@@ -98,7 +90,7 @@ class Emitter(Calculation):
     """Writes one nest of a prepared Algorithm."""
 
     def __init__(
-        self, algorithm: Algorithm, nest: Nest, spec: Hardware, dialect: Dialect,
+        self, algorithm: ir.Algorithm, nest: Nest, spec: Hardware, dialect: Dialect,
         numbers: Mapping[float, str], taken: set[str], in_parts: bool = True,
         in_place: Mapping[str, str] = {},
     ) -> None:  # fmt: skip
@@ -136,10 +128,10 @@ class Emitter(Calculation):
         self.stage = nest.stages[0]
         self.carried: dict[str, Callable[[], None]] = {}
         self.held_sums: dict[str, View] = {}
-        self.last: dict[str, Definition] = {}
+        self.last: dict[str, ir.Definition] = {}
         self.round: Mapping[Axis, Span] = {}
         self.laid: dict[str, tuple[Axis, ...]] = {}
-        self.pending: dict[str, tuple[Definition, Where]] = {}
+        self.pending: dict[str, tuple[ir.Definition, Where]] = {}
         self.states: dict[object, Tile] = {}
         self.memory = Memory(self)
         self.partitions = Partitions(self)
@@ -163,7 +155,7 @@ class Emitter(Calculation):
         chosen: dict[str, Axis | None] = {}
         for stage in self.nest.stages:
             along = {
-                d.along for d in map(self.definitions.get, stage.members) if isinstance(d, Scan)
+                d.along for d in map(self.definitions.get, stage.members) if isinstance(d, ir.Scan)
             }
             # A condition that holds on one core alone is decided on neither.
             shared = set(self.axes_of_stored(stage)) - along - self.deciding.keys()
@@ -173,7 +165,7 @@ class Emitter(Calculation):
         for name, definition in self.definitions.items():
             if chosen[name] is None and self.is_written(name):
                 raise NotNested(f"{name} has no half for each core, and both would store all of it")
-            for part in reads_in(definition):
+            for part in ir.reads_in(definition):
                 axis = chosen.get(part.array)
                 if axis is None:
                     continue
@@ -218,7 +210,7 @@ class Emitter(Calculation):
             taken = _taken(stage)
             for name in stage.members:
                 definition = self.definitions[name]
-                along = parts_along([definition]) if isinstance(definition, Map) else {}
+                along = parts_along([definition]) if isinstance(definition, ir.Map) else {}
                 if of_products and product_in(definition):
                     along = parts_along([definition], alone=True)
                     along = {axis: s for axis, s in along.items() if axis in definition.axes}
@@ -254,7 +246,7 @@ class Emitter(Calculation):
         members = [self.definitions[name] for name in stage.members if name not in inside]
         self.deciding = deciding(members)
         self.moments = moments_of(self.reading, members, dict(self.nest.engines))
-        axes = {axis.name: axis for d in members for axis in own_axes(d)}
+        axes = {axis.name: axis for d in members for axis in ir.own_axes(d)}
         named = {p.axis for p in (*stage.partition, *stage.loops)} | set(stage.skipped)
         for name in named - axes.keys():
             raise NotNested(f"{stage.members[0]} has no axis {name}")
@@ -276,13 +268,13 @@ class Emitter(Calculation):
                 raise NotNested(f"{stage.members[0]} has one of {axis.name} on each core")
         looped = {axes[part.axis] for part in stage.loops} - set(lying)
         summing = [
-            d for d in members if isinstance(d, Reduce) and looped & set(d.reduced)
+            d for d in members if isinstance(d, ir.Reduce) and looped & set(d.reduced)
         ]  # fmt: skip
         inner = looped & {axis for d in summing for axis in d.reduced}
         padded = {axis: Span(At(), axis.extent, p.size) for p in stage.partition
                   if (axis := axes[p.axis]).extent < p.size}  # fmt: skip
         if padded and (
-            self.laid or any({*lying} & {*d.reduced} for d in members if isinstance(d, Reduce))
+            self.laid or any({*lying} & {*d.reduced} for d in members if isinstance(d, ir.Reduce))
         ):
             raise NotNested(f"{members[0].out} has room on partitions over which some are combined")
         parts = [(axes[p.axis], p.size) for p in (*stage.loops, *stage.partition)
@@ -299,12 +291,12 @@ class Emitter(Calculation):
         copies = math.prod(-(-a.extent // size) for a, size in parts if a in self.copied)
         if copies > MOST_COPIES:
             raise NotNested(f"{stage.members[-1]} has {copies} parts with blocks of their own")
-        self.scanned = {d.along for d in members if isinstance(d, Scan)}
+        self.scanned = {d.along for d in members if isinstance(d, ir.Scan)}
         carried = [
             d for d in members
-            if isinstance(d, Reduce) and d.out not in self.laid and {*lying} & {*d.reduced}
+            if isinstance(d, ir.Reduce) and d.out not in self.laid and {*lying} & {*d.reduced}
         ]  # fmt: skip
-        puts = [d for d in members if isinstance(d, Map) and d.at is not None]
+        puts = [d for d in members if isinstance(d, ir.Map) and d.at is not None]
         self.sequential = bool(carried or puts)
         for definition in carried:
             self.partitions.begin_carried(definition, lying)
@@ -330,7 +322,7 @@ class Emitter(Calculation):
     def axes_laid(self, name: str, names: Sequence[str]) -> tuple[Axis, ...]:
         """The axes that lie on partitions for a member that has other ones there than its stage."""
         taken = {part.axis for part in (*self.stage.partition, *self.stage.loops)}
-        own = {axis.name: axis for axis in own_axes(self.definitions[name])}
+        own = {axis.name: axis for axis in ir.own_axes(self.definitions[name])}
         if [(p.axis, p.size) for p in self.stage.partition] == [
             (axis, own[axis].extent) for axis in names if axis in own
         ]:
@@ -345,7 +337,7 @@ class Emitter(Calculation):
         return tuple(own[axis] for axis in names)
 
     def accumulate(
-        self, members: Sequence[Definition], summing: Sequence[Definition], where: Where,
+        self, members: Sequence[ir.Definition], summing: Sequence[ir.Definition], where: Where,
         rounds: Sequence[tuple[Axis, int]],
     ) -> None:  # fmt: skip
         """Members up to the last that combines elements of a loop's rounds, round by round; then, with
@@ -356,7 +348,7 @@ class Emitter(Calculation):
             meaning = self.reading.meanings[definition.out]
             lying = self.laid.get(definition.out, where.part)
             place = Where(lying, {a: s for a, s in where.spans.items()
-                          if a in definition.axes}, own_axes(definition))  # fmt: skip
+                          if a in definition.axes}, ir.own_axes(definition))  # fmt: skip
             if meaning.product and definition.out in self.added:
                 raise NotNested(f"{definition.out} is added to other products, in no rounds")
             if meaning.product:
@@ -435,20 +427,20 @@ class Emitter(Calculation):
         self.into(data, where, view)
         return view
 
-    def put_comment(self, members: Sequence[Definition]) -> None:
+    def put_comment(self, members: Sequence[ir.Definition]) -> None:
         """Says what a stage computes, where it is one of several."""
         if len(self.nest.stages) == 1:
             return
         self.blocks[0].nodes.append(Comment(f"{', '.join(d.out for d in members)}."))
 
-    def emit_members(self, members: Sequence[Definition], where: Where) -> None:
+    def emit_members(self, members: Sequence[ir.Definition], where: Where) -> None:
         """The tiles of all members in one round of a stage's loops."""
         members, self.last = self.with_last(members)
         for definition in members:
-            own = set(own_axes(definition))
+            own = set(ir.own_axes(definition))
             spans = {axis: span for axis, span in where.spans.items() if axis in own}
             lying = self.laid.get(definition.out, where.part)
-            place = Where(lying, spans, own_axes(definition))
+            place = Where(lying, spans, ir.own_axes(definition))
             missing = [axis.name for axis in lying if axis not in own]
             if missing and self.is_stored(definition):
                 raise NotNested(
@@ -519,7 +511,7 @@ class Emitter(Calculation):
         if name in self.carried:
             self.partitions.add_carried(definition, place)
         else:
-            with self.at(self.home(place.variables(set(own_axes(definition))))):
+            with self.at(self.home(place.variables(set(ir.own_axes(definition))))):
                 try:
                     if reader is None or name in self.nest.held or not self.partitions.to_rows(
                         definition, place, reader
@@ -531,11 +523,11 @@ class Emitter(Calculation):
         self.engine, self.deciding = engine, around
 
     def with_last(
-        self, members: Sequence[Definition]
-    ) -> tuple[list[Definition], dict[str, Definition]]:
+        self, members: Sequence[ir.Definition]
+    ) -> tuple[list[ir.Definition], dict[str, ir.Definition]]:
         """Members in an order in which each product stands right before the Map that alone takes it,
         element by element, and those Maps by product: they are computed of what stands in PSUM."""
-        order, last = list(members), dict[str, Definition]()
+        order, last = list(members), dict[str, ir.Definition]()
         names = {d.out for d in members}
         for product in members:
             readers = self.readers[product.out]
@@ -560,7 +552,7 @@ class Emitter(Calculation):
             last[product.out] = reader
         return [d for d in order if d not in last.values()], last
 
-    def emit_member(self, definition: Definition, where: Where) -> None:
+    def emit_member(self, definition: ir.Definition, where: Where) -> None:
         """One definition's tile, in the block that depends on what it does."""
         product = self.reading.meanings[definition.out].product
         source, definition = definition, self.last.get(definition.out, definition)
@@ -628,18 +620,21 @@ class Emitter(Calculation):
         self.blocks[-1].values[key] = held or View(Tile("", 0, 0), At(), {})
 
     def is_stored_together(
-        self, definition: Definition, where: Where, batch: Sequence[Axis]
+        self, definition: ir.Definition, where: Where, batch: Sequence[Axis]
     ) -> bool:
         """Whether what the products of a batch come to is brought to HBM at once, since each is little."""
         size = math.prod(where.span(axis).width for axis in where.free(set(definition.axes))) * 4
         each = size // math.prod(where.span(axis).width for axis in batch) * where.rows
         return size <= KEPT_BYTES and each < LITTLE
 
-    def with_ends(self, definition: Definition, where: Where) -> Where:
+    def with_ends(self, definition: ir.Definition, where: Where) -> Where:
         """A place with the room beyond the ends of axes that is read there, of those that are whole."""
         margins = self.margins.get(definition.out)
         ends = dict(zip(definition.axes, margins.ends, strict=True)) if margins else {}
-        if isinstance(definition, Scan) and self.recurrences.begins(definition, where) is not None:
+        if (
+            isinstance(definition, ir.Scan)
+            and self.recurrences.begins(definition, where) is not None
+        ):
             low, high = ends.get(definition.along, (0, 0))
             ends[definition.along] = max(low, 1), high
         spans = {
@@ -668,20 +663,20 @@ class Emitter(Calculation):
                 offset = view.moved(part, wide).offset
                 self.fill(view.tile, str(number or 0), sizes, strides[0], offset)
 
-    def is_read_fast(self, definition: Definition, where: Where) -> bool:
+    def is_read_fast(self, definition: ir.Definition, where: Where) -> bool:
         """Whether what is the same on all partitions lies in PSUM: beside a tile in SBUF it is read
         faster there, and one bank holds it."""
         width = math.prod(where.span(axis).width for axis in where.free(set(definition.axes)))
         across = definition.out in self.laid and not set(where.part) & set(definition.axes)
         fits = width * 4 <= self.spec.psum_bank_bytes and not self.is_stored(definition)
-        return across and fits and isinstance(definition, Reduce)
+        return across and fits and isinstance(definition, ir.Reduce)
 
-    def is_stored(self, definition: Definition) -> bool:
+    def is_stored(self, definition: ir.Definition) -> bool:
         """Whether a definition's elements go to HBM: results, and what other stages read."""
         return self.is_written(definition.out)
 
     def map(
-        self, definition: Definition, value: Value, where: Where,
+        self, definition: ir.Definition, value: Value, where: Where,
         target: Callable[[Where], View], finish: Callable[[Where, View], None],
     ) -> None:  # fmt: skip
         """A definition whose elements are computed each by itself, or of what reductions give."""
@@ -712,7 +707,7 @@ class Emitter(Calculation):
     # Products.
 
     def product(
-        self, definition: Definition, found: Product, where: Where,
+        self, definition: ir.Definition, found: Product, where: Where,
         target: Callable[[Where], View], finish: Callable[[Where, View], None],
         takers: Sequence[Callable[[Where, View], None]] = (),
     ) -> None:  # fmt: skip
@@ -800,7 +795,7 @@ class Emitter(Calculation):
 
         self.each(where, outer, batch)
 
-    def terms(self, definition: Definition, found: Product, where: Where) -> list[_Term]:
+    def terms(self, definition: ir.Definition, found: Product, where: Where) -> list[_Term]:
         """A product, the last, and those that are added to it, each with its operands in the same order."""
         made, builder = list[_Term](), self.reading.builder
         for name, factor in (*self.added.get(definition.out, ()), (definition.out, 1.0)):
@@ -878,7 +873,7 @@ class Emitter(Calculation):
         return outer, beside, taken
 
     def is_taken_at_once(
-        self, product: Definition, scale: Value, beside: Collection[Axis], moving: Collection[Axis],
+        self, product: ir.Definition, scale: Value, beside: Collection[Axis], moving: Collection[Axis],
         counts: tuple[int, int],
     ) -> bool:  # fmt: skip
         """Whether elements of a product, in parts `beside` each other, are taken by one instruction."""

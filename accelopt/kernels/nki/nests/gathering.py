@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from accelopt.algorithm.algorithm import Array, Map, place_of
 from accelopt.algorithm.index import ZERO, Axis, Index, index_of
+from accelopt.algorithm.ir import Array, Map, place_of
 from accelopt.kernels.nki.nests.axis_positions import At
 from accelopt.kernels.nki.nests.nest import NotNested
 from accelopt.kernels.nki.nests.places import stride_of

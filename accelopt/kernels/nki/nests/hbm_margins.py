@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from accelopt.algorithm.algorithm import Algorithm
 from accelopt.algorithm.index import ZERO, Axis, Index
+from accelopt.algorithm.ir import Algorithm
 from accelopt.algorithm.values import least_where, ranges_where
 from accelopt.kernels.nki.nests.value_graphs import Reading
 from accelopt.kernels.nki.nests.values import Value

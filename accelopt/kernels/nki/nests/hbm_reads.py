@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from accelopt.algorithm.algorithm import Array, Definition, Map
 from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.ir import Array, Definition, Map
 from accelopt.kernels.nki.nests.axis_positions import At, Span
 from accelopt.kernels.nki.nests.gathering import scatter
 from accelopt.kernels.nki.nests.hbm_margins import Margins

@@ -4,35 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from accelopt.algorithm.algorithm import (
-    Algorithm,
-    Indirect,
-    Map,
-    Read,
-    arrays_read,
-    axes_of,
-    parts_in,
-    place_of,
-    walk,
-)
+from accelopt.algorithm import ir
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.kernels.nki.nests.changed_elements import places_read
 from accelopt.kernels.nki.nests.nest import Nest, NotNested
 
 
-def written_over(algorithm: Algorithm, nest: Nest) -> dict[str, str]:
+def written_over(algorithm: ir.Algorithm, nest: Nest) -> dict[str, str]:
     """The results that a nest may write where an input of theirs lies, with that. What a nest reads of the
     input is read before, or in the same round of the same stage, or by the core that changes it."""
     stages = {name: n for n, stage in enumerate(nest.stages) for name in stage.members}
-    parts = [part for d in algorithm.definitions for part in parts_in(d)]
-    chosen = [q for p in parts if isinstance(p, Indirect) for q in walk(p.element)]
-    looked_up = {q.array for q in chosen if isinstance(q, Read)}
+    parts = [part for d in algorithm.definitions for part in ir.parts_in(d)]
+    chosen = [q for p in parts if isinstance(p, ir.Indirect) for q in ir.walk(p.element)]
+    looked_up = {q.array for q in chosen if isinstance(q, ir.Read)}
     found: dict[str, str] = {}
     for array in algorithm.outputs:
         definition = algorithm.definition(array.name)
         if not array.updates or array.name in looked_up:
             continue
-        place, shape = place_of(array, definition), algorithm.updated(array).shape
+        place, shape = ir.place_of(array, definition), algorithm.updated(array).shape
         stage = nest.stages[stages[array.name]]
         rounds = {part.axis for part in (*stage.loops, *stage.partition)}
         for reader in () if array.steps else algorithm.definitions:
@@ -51,15 +41,15 @@ def written_over(algorithm: Algorithm, nest: Nest) -> dict[str, str]:
     return found
 
 
-def check_scatters(algorithm: Algorithm, nest: Nest) -> None:
+def check_scatters(algorithm: ir.Algorithm, nest: Nest) -> None:
     """Raises NotNested where a nest reads what a scatter changes later than that, or puts elements into rows in
     another order than that of the axes: of two in one row the last stays."""
     stages = {name: n for n, stage in enumerate(nest.stages) for name in stage.members}
     for array in algorithm.outputs:
         scatter = algorithm.definition(array.name)
-        if not isinstance(scatter, Map) or scatter.at is None:
+        if not isinstance(scatter, ir.Map) or scatter.at is None:
             continue
-        axes = {axis.name: axis.extent for axis in scatter.axes if axis in axes_of(scatter.at)}
+        axes = {axis.name: axis.extent for axis in scatter.axes if axis in ir.axes_of(scatter.at)}
         stage = nest.stages[stages[array.name]]
         rounds = [part for part in (*stage.loops, *stage.partition) if part.axis in axes]
         lying = [part.axis for part in stage.partition if part.axis in axes]
@@ -75,7 +65,7 @@ def check_scatters(algorithm: Algorithm, nest: Nest) -> None:
                 later = order != lying
             elif reader.out == array.updates and later:
                 raise NotNested(f"{reader.out} is not whole before {array.name} changes rows of it")
-            if later and array.updates in arrays_read(reader):
+            if later and array.updates in ir.arrays_read(reader):
                 said = f"reads {array.updates}, of which {array.name} changes rows"
                 raise NotNested(f"{reader.out} {said}")
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from accelopt.algorithm.algorithm import Algorithm, Array
+from accelopt.algorithm.ir import Algorithm, Array
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.nests.emission import CORES, Emitter
 from accelopt.kernels.nki.nests.in_place import written_over

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from accelopt.algorithm.algorithm import Definition, own_axes
 from accelopt.algorithm.index import Axis
+from accelopt.algorithm.ir import Definition, own_axes
 from accelopt.kernels.nki.nests.axis_positions import At, Span
 from accelopt.kernels.nki.nests.hbm_reads import LITTLE
 from accelopt.kernels.nki.nests.instructions import is_one

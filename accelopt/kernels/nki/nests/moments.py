@@ -11,8 +11,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from accelopt.algorithm.algorithm import Definition
 from accelopt.algorithm.index import Axis, index_of
+from accelopt.algorithm.ir import Definition
 from accelopt.kernels.nki.nests.axis_positions import At
 from accelopt.kernels.nki.nests.places import Round, View, Where, row_major, spans_of
 from accelopt.kernels.nki.nests.statements import Form

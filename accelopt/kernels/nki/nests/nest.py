@@ -14,7 +14,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from accelopt.algorithm.algorithm import (
+from accelopt.algorithm.contraction import ONE, Contraction, contraction, factors_of, product_of
+from accelopt.algorithm.index import Axis
+from accelopt.algorithm.ir import (
     Algorithm,
     Definition,
     Expression,
@@ -25,8 +27,6 @@ from accelopt.algorithm.algorithm import (
     own_axes,
     walk,
 )
-from accelopt.algorithm.contraction import ONE, Contraction, contraction, factors_of, product_of
-from accelopt.algorithm.index import Axis
 from accelopt.hardware import TARGETS, Hardware
 from accelopt.kernels.nki.nests.computed_together import NotTogether, appended, brought, repeated
 from accelopt.kernels.nki.nests.preparing import cut, inlined, prepared

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from accelopt.algorithm.algorithm import Definition
 from accelopt.algorithm.index import Axis, index_of
+from accelopt.algorithm.ir import Definition
 from accelopt.kernels.nki.nests.axis_positions import At
 from accelopt.kernels.nki.nests.nest import NotNested
 from accelopt.kernels.nki.nests.places import View, Where

@@ -11,126 +11,116 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from accelopt.algorithm.algorithm import (
-    Algorithm,
-    Apply,
-    Constant,
-    Definition,
-    Expression,
-    Indirect,
-    Map,
-    Position,
-    Read,
-    Reduce,
-    Where,
-    axes_of,
-    parts_of,
-    walk,
-    with_parts,
-)
+from accelopt.algorithm import ir
 from accelopt.algorithm.index import Axis, Index, index_of
 
-ZERO, ONE = Constant(0.0), Constant(1.0)
+ZERO, ONE = ir.Constant(0.0), ir.Constant(1.0)
 
 
 class _Hit(NamedTuple):
     """`axis == element`, as it stands in an expression."""
 
-    test: Expression
+    test: ir.Expression
     axis: Axis
-    element: Expression
+    element: ir.Expression
 
 
-def without_one_hot(algorithm: Algorithm) -> Algorithm:
+def without_one_hot(algorithm: ir.Algorithm) -> ir.Algorithm:
     """The Algorithm with such sums as reads, where what is read along the axis is an input."""
     inputs = {array.name for array in algorithm.inputs}
     whole = {array.name for array in algorithm.inputs if "int" in array.dtype}
-    made: list[Definition] = []
+    made: list[ir.Definition] = []
     for definition in algorithm.definitions:
-        made += _read(definition, inputs, whole) if isinstance(definition, Reduce) else [definition]
+        made += (
+            _read(definition, inputs, whole) if isinstance(definition, ir.Reduce) else [definition]
+        )
     return replace(algorithm, definitions=tuple(made))
 
 
-def _read(reduce: Reduce, inputs: Collection[str], whole: Collection[str]) -> list[Definition]:
+def _read(
+    reduce: ir.Reduce, inputs: Collection[str], whole: Collection[str]
+) -> list[ir.Definition]:
     hit = next(_hits(reduce, whole), None) if reduce.combiner == "add" else None
     if hit is None:
         return [reduce]
     expression = reduce.expression
     rest = _replaced(expression, hit.test, ZERO)
     more = _sum(_replaced(expression, hit.test, ONE), _negative(rest))
-    if not all(_can_be_read(part, hit.axis, inputs) for part in walk(more)):
+    if not all(_can_be_read(part, hit.axis, inputs) for part in ir.walk(more)):
         return [reduce]
-    last = Constant(float(hit.axis.extent - 1))
-    at = Apply("maximum", (Apply("minimum", (hit.element, last)), ZERO))
-    inside = Apply("equal", (at, hit.element))
+    last = ir.Constant(float(hit.axis.extent - 1))
+    at = ir.Apply("maximum", (ir.Apply("minimum", (hit.element, last)), ZERO))
+    inside = ir.Apply("equal", (at, hit.element))
     picked = _product(inside, _picked(more, hit.axis, at))
     others = tuple(axis for axis in reduce.reduced if axis != hit.axis)
-    found: list[Definition] = []
-    total: Expression = ZERO
+    found: list[ir.Definition] = []
+    total: ir.Expression = ZERO
     if rest != ZERO:
         name = f"{reduce.out}_rest"
         found.append(replace(reduce, out=name, expression=rest))
-        total = Read(name, tuple(map(index_of, reduce.axes)))
+        total = ir.Read(name, tuple(map(index_of, reduce.axes)))
     if others:
         name = f"{reduce.out}_picked"
         found.append(replace(reduce, out=name, reduced=others, expression=picked))
-        picked = Read(name, tuple(map(index_of, reduce.axes)))
-    return [*found, Map(reduce.out, reduce.axes, _sum(total, picked))]
+        picked = ir.Read(name, tuple(map(index_of, reduce.axes)))
+    return [*found, ir.Map(reduce.out, reduce.axes, _sum(total, picked))]
 
 
-def _hits(reduce: Reduce, whole: Collection[str]) -> Iterator[_Hit]:
+def _hits(reduce: ir.Reduce, whole: Collection[str]) -> Iterator[_Hit]:
     """The comparisons of a reduced axis with an integer that does not depend on it."""
-    for part in walk(reduce.expression):
-        if not isinstance(part, Apply) or part.function != "equal":
+    for part in ir.walk(reduce.expression):
+        if not isinstance(part, ir.Apply) or part.function != "equal":
             continue
         for place, element in (part.arguments, part.arguments[::-1]):
-            if not isinstance(place, Position) or not isinstance(element, Read):
+            if not isinstance(place, ir.Position) or not isinstance(element, ir.Read):
                 continue
             terms = place.index.terms
             if len(terms) != 1 or terms[0][1] != 1 or terms[0][0] not in reduce.reduced:
                 continue
             axis = terms[0][0]
             assert isinstance(axis, Axis)
-            if element.array in whole and axis not in axes_of(element):
-                moved: Expression = element
+            if element.array in whole and axis not in ir.axes_of(element):
+                moved: ir.Expression = element
                 if place.index.constant:
-                    moved = Apply("subtract", (element, Constant(float(place.index.constant))))
+                    moved = ir.Apply(
+                        "subtract", (element, ir.Constant(float(place.index.constant)))
+                    )
                 yield _Hit(part, axis, moved)
 
 
-def _can_be_read(part: Expression, axis: Axis, inputs: Collection[str]) -> bool:
+def _can_be_read(part: ir.Expression, axis: Axis, inputs: Collection[str]) -> bool:
     """Whether a part of an expression can be had at a number that is known at run time alone."""
-    if isinstance(part, Where):
+    if isinstance(part, ir.Where):
         return not any(axis in condition.axes for condition in part.conditions)
-    if isinstance(part, Indirect):
-        return axis not in axes_of(part)
-    if isinstance(part, Position):
+    if isinstance(part, ir.Indirect):
+        return axis not in ir.axes_of(part)
+    if isinstance(part, ir.Position):
         return part.index in (index_of(axis),) or axis not in part.index.axes
-    if isinstance(part, Read) and axis in axes_of(part):
+    if isinstance(part, ir.Read) and axis in ir.axes_of(part):
         return part.array in inputs and all(i.is_affine for i in part.indices)
     return True
 
 
-def _picked(expression: Expression, axis: Axis, at: Expression) -> Expression:
+def _picked(expression: ir.Expression, axis: Axis, at: ir.Expression) -> ir.Expression:
     """The expression at a number in the place of an axis."""
-    if isinstance(expression, Position):
+    if isinstance(expression, ir.Position):
         return at if axis in expression.index.axes else expression
-    if isinstance(expression, Read):
-        if axis not in axes_of(expression):
+    if isinstance(expression, ir.Read):
+        if axis not in ir.axes_of(expression):
             return expression
         named = Axis("@0", axis.extent)
         values: dict[Axis, Index] = {axis: index_of(named)}
         indices = tuple(index.substitute(values) for index in expression.indices)
-        return Indirect(named, at, Read(expression.array, indices))
-    return with_parts(expression, (_picked(part, axis, at) for part in parts_of(expression)))
+        return ir.Indirect(named, at, ir.Read(expression.array, indices))
+    return ir.with_parts(expression, (_picked(part, axis, at) for part in ir.parts_of(expression)))
 
 
-def _replaced(expression: Expression, old: Expression, new: Expression) -> Expression:
+def _replaced(expression: ir.Expression, old: ir.Expression, new: ir.Expression) -> ir.Expression:
     """The expression with another in the place of a part, and sums and products with 0 and 1 done."""
     if expression == old:
         return new
-    parts = tuple(_replaced(part, old, new) for part in parts_of(expression))
-    if isinstance(expression, Apply):
+    parts = tuple(_replaced(part, old, new) for part in ir.parts_of(expression))
+    if isinstance(expression, ir.Apply):
         if expression.function == "multiply":
             return _product(*parts)
         if expression.function == "add":
@@ -141,22 +131,22 @@ def _replaced(expression: Expression, old: Expression, new: Expression) -> Expre
             return ZERO
         if expression.function == "divide" and parts[0] == ZERO:
             return ZERO
-    return with_parts(expression, parts)
+    return ir.with_parts(expression, parts)
 
 
-def _sum(left: Expression, right: Expression) -> Expression:
+def _sum(left: ir.Expression, right: ir.Expression) -> ir.Expression:
     if ZERO in (left, right):
         return right if left == ZERO else left
-    return Apply("add", (left, right))
+    return ir.Apply("add", (left, right))
 
 
-def _product(left: Expression, right: Expression) -> Expression:
+def _product(left: ir.Expression, right: ir.Expression) -> ir.Expression:
     if ZERO in (left, right):
         return ZERO
     if ONE in (left, right):
         return right if left == ONE else left
-    return Apply("multiply", (left, right))
+    return ir.Apply("multiply", (left, right))
 
 
-def _negative(expression: Expression) -> Expression:
-    return ZERO if expression == ZERO else Apply("multiply", (expression, Constant(-1.0)))
+def _negative(expression: ir.Expression) -> ir.Expression:
+    return ZERO if expression == ZERO else ir.Apply("multiply", (expression, ir.Constant(-1.0)))

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from accelopt.algorithm.algorithm import Definition, own_axes
 from accelopt.algorithm.index import Axis
+from accelopt.algorithm.ir import Definition, own_axes
 from accelopt.kernels.nki.nests.axis_positions import At
 from accelopt.kernels.nki.nests.matmul_operands import Operands
 from accelopt.kernels.nki.nests.matmul_time import matmul_ns

@@ -10,35 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from accelopt.algorithm.algorithm import (
-    Algorithm,
-    Apply,
-    Array,
-    Constant,
-    Definition,
-    Expression,
-    Map,
-    Read,
-    Reduce,
-    Scan,
-    Where,
-    arrays_read,
-    axes_of,
-    expressions_of,
-    indices_of,
-    own_axes,
-    parts_in,
-    parts_of,
-    reads_in,
-    substituted,
-    walk,
-    with_axes,
-    with_definition,
-    with_expressions,
-    with_part,
-    with_parts,
-    with_reads,
-)
+from accelopt.algorithm import ir
 from accelopt.algorithm.axis_names import AxisNames
 from accelopt.algorithm.contraction import ONE, contraction, factors_of, product_of
 from accelopt.algorithm.equal_definitions import defined_once
@@ -82,7 +54,7 @@ MOST_PIECES = 8
 
 
 @functools.lru_cache(maxsize=64)
-def prepared(algorithm: Algorithm) -> Algorithm:
+def prepared(algorithm: ir.Algorithm) -> ir.Algorithm:
     """The same Algorithm, ready for nests. Its arrays have the same names and elements, but for those of results
     that stay as an input has them."""
     algorithm = with_changes_alone(algorithm, _without_unread(algorithm, 1).definitions)
@@ -98,68 +70,73 @@ def prepared(algorithm: Algorithm) -> Algorithm:
     return _ordered(_scaled_last(_operands(_joint(named))))
 
 
-def _named_as_read(algorithm: Algorithm) -> Algorithm:
+def _named_as_read(algorithm: ir.Algorithm) -> ir.Algorithm:
     """With axes of definitions named as all that read them have them: they can be computed in one stage."""
     for name in [d.out for d in reversed(algorithm.definitions)]:
         definition = algorithm.definition(name)
-        every = (read for d in algorithm.definitions for read in reads_in(d))
+        every = (read for d in algorithm.definitions for read in ir.reads_in(d))
         reads = {read.indices for read in every if read.array == name}
         terms = [t for i in (*reads,)[:1] for index in i for t, _ in index.terms]
         axes = [term for term in terms if isinstance(term, Axis)]
         plain = reads == {tuple(index_of(t) for t in axes)} and len({*axes}) == len(axes)
         same = [a.extent for a in definition.axes] == [axis.extent for axis in axes]
-        if not plain or not same or isinstance(definition, Scan) or tuple(axes) == definition.axes:
+        if (
+            not plain
+            or not same
+            or isinstance(definition, ir.Scan)
+            or tuple(axes) == definition.axes
+        ):
             continue
-        own = own_axes(definition)
+        own = ir.own_axes(definition)
         called = dict(zip(definition.axes, axes, strict=True))
-        taken = {a.name for d in algorithm.definitions for a in own_axes(d)}
+        taken = {a.name for d in algorithm.definitions for a in ir.own_axes(d)}
         names = (word for n in range(len(own) + len(taken)) if (word := f"r{n}") not in taken)
         for axis in own[len(definition.axes) :]:
             called[axis] = replace(axis, name=next(names)) if axis in axes else axis
-        algorithm = with_definition(algorithm, definition, with_axes(definition, called))
+        algorithm = ir.with_definition(algorithm, definition, ir.with_axes(definition, called))
     return algorithm
 
 
-def _compared_as_ranked(algorithm: Algorithm) -> Algorithm:
+def _compared_as_ranked(algorithm: ir.Algorithm) -> ir.Algorithm:
     """With a definition for what one of the largest elements is taken of: who compares elements with it
     takes the same numbers, which were rounded once."""
     for out in [d.out for d in algorithm.definitions]:
         reduce = algorithm.definition(out)
-        if not isinstance(reduce, Reduce) or reduce.combiner not in RANKED:
+        if not isinstance(reduce, ir.Reduce) or reduce.combiner not in RANKED:
             continue
         body, name = reduce.expression, f"{reduce.out}_of"
-        if isinstance(body, Read):
+        if isinstance(body, ir.Read):
             continue
-        read = Read(name, tuple(map(index_of, own_axes(reduce))))
-        made = Map(name, own_axes(reduce), body)
-        definitions = [with_part(d, body, read) for d in algorithm.definitions]
+        read = ir.Read(name, tuple(map(index_of, ir.own_axes(reduce))))
+        made = ir.Map(name, ir.own_axes(reduce), body)
+        definitions = [ir.with_part(d, body, read) for d in algorithm.definitions]
         definitions.insert(algorithm.definitions.index(reduce), made)
         algorithm = replace(algorithm, definitions=tuple(definitions))
     return algorithm
 
 
-def _summed_last(algorithm: Algorithm) -> Algorithm:
+def _summed_last(algorithm: ir.Algorithm) -> ir.Algorithm:
     """With the axes that others combine a definition over behind its other ones: what is combined lies
     beside each other then."""
     results = {array.name for array in algorithm.outputs}
     last: dict[str, set[int]] = {}
     for reader in algorithm.definitions:
-        if not isinstance(reader, Reduce) or contraction(reader) or is_short(reader):
+        if not isinstance(reader, ir.Reduce) or contraction(reader) or is_short(reader):
             continue
-        for read in reads_in(reader):
+        for read in ir.reads_in(reader):
             places = {n for n, i in enumerate(read.indices) if i.axes & set(reader.reduced)}
             last.setdefault(read.array, set()).update(places)
     order = {
         d.out: sorted(range(len(d.axes)), key=lambda n: n in last[d.out])
         for d in algorithm.definitions
-        if d.out in last and d.out not in results and not isinstance(d, Scan)
+        if d.out in last and d.out not in results and not isinstance(d, ir.Scan)
     }
 
-    def turned(read: Read) -> Read:
+    def turned(read: ir.Read) -> ir.Read:
         places = order.get(read.array, range(len(read.indices)))
         return replace(read, indices=tuple(read.indices[n] for n in places))
 
-    definitions = [with_reads(d, turned) for d in algorithm.definitions]
+    definitions = [ir.with_reads(d, turned) for d in algorithm.definitions]
     return replace(
         algorithm,
         definitions=tuple(
@@ -169,181 +146,183 @@ def _summed_last(algorithm: Algorithm) -> Algorithm:
     )
 
 
-def _joint(algorithm: Algorithm) -> Algorithm:
+def _joint(algorithm: ir.Algorithm) -> ir.Algorithm:
     """With a definition for what several others make of a matrix product first, element by element:
     it is computed where the product is."""
     for product in algorithm.definitions:
-        readers = [d for d in algorithm.definitions if product.out in arrays_read(d)]
-        if not isinstance(product, Reduce) or contraction(product) is None or len(readers) < 2:
+        readers = [d for d in algorithm.definitions if product.out in ir.arrays_read(d)]
+        if not isinstance(product, ir.Reduce) or contraction(product) is None or len(readers) < 2:
             continue
-        parts = {part for d in readers for part in parts_in(d)}
-        reads = {p for p in parts if isinstance(p, Read) and p.array == product.out}
+        parts = {part for d in readers for part in ir.parts_in(d)}
+        reads = {p for p in parts if isinstance(p, ir.Read) and p.array == product.out}
         first = next(iter(reads))
         if len(reads) > 1 or first.indices != tuple(map(index_of, product.axes)):
             continue
-        found: Expression = first
+        found: ir.Expression = first
         while True:
-            above = {p for p in parts if found in parts_of(p)}
-            whole = {e for d in readers for e in expressions_of(d)}
-            if len(above) != 1 or found in whole or not axes_of(*above) <= set(product.axes):
+            above = {p for p in parts if found in ir.parts_of(p)}
+            whole = {e for d in readers for e in ir.expressions_of(d)}
+            if len(above) != 1 or found in whole or not ir.axes_of(*above) <= set(product.axes):
                 break
             (found,) = above
         bare, factor = _without_factor(found)
         if bare == first:
             continue
-        said = "masked" if isinstance(bare, Where) else getattr(bare, "function", "of")
-        made = Map(f"{product.out}_{said}", product.axes, bare)
-        read: Expression = Read(made.out, first.indices)
+        said = "masked" if isinstance(bare, ir.Where) else getattr(bare, "function", "of")
+        made = ir.Map(f"{product.out}_{said}", product.axes, bare)
+        read: ir.Expression = ir.Read(made.out, first.indices)
         if factor != 1.0:
-            read = Apply("multiply", (read, Constant(factor)))
-        rest = [with_part(d, found, read) if d in readers else d for d in algorithm.definitions]
+            read = ir.Apply("multiply", (read, ir.Constant(factor)))
+        rest = [ir.with_part(d, found, read) if d in readers else d for d in algorithm.definitions]
         at = algorithm.definitions.index(product) + 1
-        needed = arrays_read(made)
+        needed = ir.arrays_read(made)
         at = max([at, *(n + 1 for n, d in enumerate(algorithm.definitions) if d.out in needed)])
         algorithm = replace(algorithm, definitions=(*rest[:at], made, *rest[at:]))
     return algorithm
 
 
-def _groups(algorithm: Algorithm) -> Algorithm:
+def _groups(algorithm: ir.Algorithm) -> ir.Algorithm:
     """With a definition for the terms of a sum over a batch of products, which are each made of one of them,
     element by element: they are computed where the products are."""
     for reader in algorithm.definitions:
-        if not isinstance(reader, Reduce) or contraction(reader) or reader.combiner != "add":
+        if not isinstance(reader, ir.Reduce) or contraction(reader) or reader.combiner != "add":
             continue
         product = _product_alone_in(reader.expression, reader, algorithm)
         found = contraction(product) if product else None
         if product and found and not {*reader.reduced} - {*found.batch}:
-            own = Map(f"{product.out}_term", product.axes, reader.expression)
-            summed = replace(reader, expression=Read(own.out, tuple(map(index_of, own.axes))))
-            algorithm = with_definition(algorithm, reader, own, summed)
+            own = ir.Map(f"{product.out}_term", product.axes, reader.expression)
+            summed = replace(reader, expression=ir.Read(own.out, tuple(map(index_of, own.axes))))
+            algorithm = ir.with_definition(algorithm, reader, own, summed)
     return algorithm
 
 
-def _product_alone_in(part: Expression, reader: Definition, algorithm: Algorithm) -> Reduce | None:
+def _product_alone_in(
+    part: ir.Expression, reader: ir.Definition, algorithm: ir.Algorithm
+) -> ir.Reduce | None:
     """The product that a part of its only reader is made of, element by element; None where there is none."""
     for product in algorithm.definitions:
-        reads = {p for p in walk(part) if isinstance(p, Read) and p.array == product.out}
+        reads = {p for p in ir.walk(part) if isinstance(p, ir.Read) and p.array == product.out}
         if (
-            isinstance(product, Reduce)
+            isinstance(product, ir.Reduce)
             and contraction(product) is not None
             and all(product.out != array.name for array in algorithm.outputs)
-            and [d for d in algorithm.definitions if product.out in arrays_read(d)] == [reader]
+            and [d for d in algorithm.definitions if product.out in ir.arrays_read(d)] == [reader]
             and {read.indices for read in reads} == {tuple(map(index_of, product.axes))}
             and part not in reads
-            and axes_of(part) <= set(product.axes)
+            and ir.axes_of(part) <= set(product.axes)
         ):
             return product
     return None
 
 
-def _operands(algorithm: Algorithm) -> Algorithm:
+def _operands(algorithm: ir.Algorithm) -> ir.Algorithm:
     """With a definition for an operand of a product that is computed of another product which nothing else
     reads, element by element: it is computed where that product is."""
     for reader in algorithm.definitions:
-        found = contraction(reader) if isinstance(reader, Reduce) else None
-        if found is None or not isinstance(reader, Reduce):
+        found = contraction(reader) if isinstance(reader, ir.Reduce) else None
+        if found is None or not isinstance(reader, ir.Reduce):
             continue
-        sides, made = [found.left, found.right], list[Map]()
+        sides, made = [found.left, found.right], list[ir.Map]()
         for n, operand in enumerate(sides):
-            rounded = isinstance(operand, Apply) and operand.function in ROUNDINGS
-            bare = operand.arguments[0] if rounded and isinstance(operand, Apply) else operand
+            rounded = isinstance(operand, ir.Apply) and operand.function in ROUNDINGS
+            bare = operand.arguments[0] if rounded and isinstance(operand, ir.Apply) else operand
             if product := _product_alone_in(bare, reader, algorithm):
-                own = Map(f"{product.out}_operand", product.axes, bare)
-                read: Expression = Read(own.out, tuple(map(index_of, own.axes)))
-                if rounded and isinstance(operand, Apply):
-                    read = Apply(operand.function, (read,))
+                own = ir.Map(f"{product.out}_operand", product.axes, bare)
+                read: ir.Expression = ir.Read(own.out, tuple(map(index_of, own.axes)))
+                if rounded and isinstance(operand, ir.Apply):
+                    read = ir.Apply(operand.function, (read,))
                 sides[n] = read
                 made.append(own)
         if made:
             scale = [found.scale] if found.scale != ONE else []
             changed = replace(reader, expression=product_of([*sides, *scale]))
-            algorithm = with_definition(algorithm, reader, *made, changed)
+            algorithm = ir.with_definition(algorithm, reader, *made, changed)
     return algorithm
 
 
-def _scaled_last(algorithm: Algorithm) -> Algorithm:
+def _scaled_last(algorithm: ir.Algorithm) -> ir.Algorithm:
     """With the positive factor of what a maximum or minimum is of applied to the result by its readers."""
     results = {array.name for array in algorithm.outputs}
     for name in [d.out for d in algorithm.definitions if d.out not in results]:
         definition = algorithm.definition(name)
-        if not isinstance(definition, Reduce) or definition.combiner == "add":
+        if not isinstance(definition, ir.Reduce) or definition.combiner == "add":
             continue
         bare, factor = _without_factor(definition.expression)
         if factor == 1.0:
             continue
         own = replace(definition, out=f"{name}_unscaled", expression=bare)
-        read = Read(own.out, tuple(map(index_of, own.axes)))
-        scaled = Map(name, own.axes, Apply("multiply", (read, Constant(factor))))
-        algorithm = inlined(with_definition(algorithm, definition, own, scaled), (name,))
+        read = ir.Read(own.out, tuple(map(index_of, own.axes)))
+        scaled = ir.Map(name, own.axes, ir.Apply("multiply", (read, ir.Constant(factor))))
+        algorithm = inlined(ir.with_definition(algorithm, definition, own, scaled), (name,))
     return algorithm
 
 
-def _without_factor(expression: Expression) -> tuple[Expression, float]:
+def _without_factor(expression: ir.Expression) -> tuple[ir.Expression, float]:
     """An expression, and a positive factor that its readers apply instead, with what they do anyway."""
-    if isinstance(expression, Where) and isinstance(expression.on_false, Constant):
+    if isinstance(expression, ir.Where) and isinstance(expression.on_false, ir.Constant):
         rest, factor = _without_factor(expression.on_true)
         otherwise = expression.on_false.value / factor
         if abs(otherwise) < LARGEST:
-            return replace(expression, on_true=rest, on_false=Constant(otherwise)), factor
-    if isinstance(expression, Apply) and expression.function in ("multiply", "divide"):
+            return replace(expression, on_true=rest, on_false=ir.Constant(otherwise)), factor
+    if isinstance(expression, ir.Apply) and expression.function in ("multiply", "divide"):
         value, number = expression.arguments
-        if isinstance(number, Constant) and number.value > 0:
+        if isinstance(number, ir.Constant) and number.value > 0:
             rest, factor = _without_factor(value)
             own = number.value if expression.function == "multiply" else 1.0 / number.value
             return rest, factor * own
     return expression, 1.0
 
 
-def _ordered(algorithm: Algorithm) -> Algorithm:
+def _ordered(algorithm: ir.Algorithm) -> ir.Algorithm:
     """With plain sums and maxima before all that need not come before them: what a sum is of lies on
     the chip then for whoever takes it too."""
 
-    def plain(definition: Definition) -> bool:
-        combined = isinstance(definition, Reduce) and contraction(definition) is None
+    def plain(definition: ir.Definition) -> bool:
+        combined = isinstance(definition, ir.Reduce) and contraction(definition) is None
         return combined and not is_short(definition)
 
     return replace(algorithm, definitions=in_order(algorithm.definitions, plain))
 
 
-def cut(algorithm: Algorithm, splits: Iterable[tuple[str, int]]) -> Algorithm:
+def cut(algorithm: ir.Algorithm, splits: Iterable[tuple[str, int]]) -> ir.Algorithm:
     """A prepared Algorithm with axes, by name, cut in two: `NAME_1` counts parts of so many elements
     that lie beside each other, `NAME_0` the elements of one."""
     for name, size in splits:
         cuts: Cuts = {
             (definition.out, axis): (size,)
             for definition in algorithm.definitions
-            for axis in own_axes(definition)
+            for axis in ir.own_axes(definition)
             if axis.name == name and axis.extent % size == 0 and 1 < size < axis.extent
         }
         algorithm = _split(_cut(algorithm, cuts))
     return algorithm
 
 
-def inlined(algorithm: Algorithm, names: tuple[str, ...]) -> Algorithm:
+def inlined(algorithm: ir.Algorithm, names: tuple[str, ...]) -> ir.Algorithm:
     """A prepared Algorithm with some Maps computed where they are read."""
     for name in names:
         definition = algorithm.definition(name)
-        assert isinstance(definition, Map)
+        assert isinstance(definition, ir.Map)
         rest = tuple(d for d in algorithm.definitions if d.out != name)
 
-        def computed(read: Read, body: Map = definition) -> Expression:
+        def computed(read: ir.Read, body: ir.Map = definition) -> ir.Expression:
             if read.array != body.out:
                 return read
             return moved(body.expression, dict(zip(body.axes, read.indices, strict=True)))
 
-        made = tuple(with_reads(d, computed) for d in rest)
+        made = tuple(ir.with_reads(d, computed) for d in rest)
         algorithm = replace(algorithm, definitions=made)
     return algorithm
 
 
-def moved(expression: Expression, values: Mapping[Axis, Index]) -> Expression:
+def moved(expression: ir.Expression, values: Mapping[Axis, Index]) -> ir.Expression:
     """An expression at other places of its axes."""
-    return _coarse(substituted(expression, values, {}))
+    return _coarse(ir.substituted(expression, values, {}))
 
 
-def _coarse(expression: Expression) -> Expression:
-    made = with_parts(expression, map(_coarse, parts_of(expression)))
-    if isinstance(made, Where):
+def _coarse(expression: ir.Expression) -> ir.Expression:
+    made = ir.with_parts(expression, map(_coarse, ir.parts_of(expression)))
+    if isinstance(made, ir.Where):
         return replace(made, conditions=tuple(map(coarsest, made.conditions)))
     return made
 
@@ -357,14 +336,16 @@ def coarsest(condition: Index) -> Index:
     return condition
 
 
-def _rewritten(definition: Definition, change: Callable[[Expression], Expression]) -> Definition:
-    return with_expressions(definition, map(change, expressions_of(definition)))
+def _rewritten(
+    definition: ir.Definition, change: Callable[[ir.Expression], ir.Expression]
+) -> ir.Definition:
+    return ir.with_expressions(definition, map(change, ir.expressions_of(definition)))
 
 
-def _in_two(definition: Definition) -> tuple[Definition, ...]:
+def _in_two(definition: ir.Definition) -> tuple[ir.Definition, ...]:
     """What combines many elements into a single one as parts, which can lie on partitions, and what
     combines those."""
-    if not isinstance(definition, Reduce) or math.prod(a.extent for a in definition.axes) > 1:
+    if not isinstance(definition, ir.Reduce) or math.prod(a.extent for a in definition.axes) > 1:
         return (definition,)
     if definition.combiner in RANKED:
         return (definition,)
@@ -380,82 +361,88 @@ def _in_two(definition: Definition) -> tuple[Definition, ...]:
         first, rest = outer, [inner]
     name = f"{definition.out}_parts"
     axes = (*definition.axes, first)
-    parts = Reduce(name, axes, tuple(rest), definition.combiner, body)
-    read = Read(name, tuple(map(index_of, axes)))
+    parts = ir.Reduce(name, axes, tuple(rest), definition.combiner, body)
+    read = ir.Read(name, tuple(map(index_of, axes)))
     return parts, replace(definition, reduced=(first,), expression=read)
 
 
 # Roundings.
 
 
-def _unrounded(definition: Definition) -> Definition:
+def _unrounded(definition: ir.Definition) -> ir.Definition:
     """Without roundings, but for those of the factors of a sum: more precision costs nothing."""
-    if not isinstance(definition, Reduce) or definition.combiner != "add":
+    if not isinstance(definition, ir.Reduce) or definition.combiner != "add":
         return _rewritten(definition, _exact)
-    found, factors = factors_of(definition.expression), list[Expression]()
-    rounded_ = [f for f in found if isinstance(f, Apply) and f.function in ROUNDINGS]
+    found, factors = factors_of(definition.expression), list[ir.Expression]()
+    rounded_ = [f for f in found if isinstance(f, ir.Apply) and f.function in ROUNDINGS]
     if len(found) > 2 and not rounded_:
         return _rewritten(definition, _exact)  # with the squares that it has among its factors
     for factor in found:
-        if not isinstance(factor, Apply) or factor.function not in ROUNDINGS:
+        if not isinstance(factor, ir.Apply) or factor.function not in ROUNDINGS:
             factors.append(_exact(factor))
             continue
-        rounded, others = _exact(factor.arguments[0]), list[Expression]()
+        rounded, others = _exact(factor.arguments[0]), list[ir.Expression]()
         if factor.function == WIDE_ROUNDING:
             rounded, others = _apart(rounded, {*definition.reduced})
-        factors += [Apply(factor.function, (rounded,)), *others]
+        factors += [ir.Apply(factor.function, (rounded,)), *others]
     return replace(definition, expression=product_of(factors))
 
 
-def _apart(expression: Expression, summed: set[Axis]) -> tuple[Expression, list[Expression]]:
+def _apart(
+    expression: ir.Expression, summed: set[Axis]
+) -> tuple[ir.Expression, list[ir.Expression]]:
     """An expression without factors that do not depend on axes, and those: rounding is relative, so that of a
     product is that of the rest."""
-    if isinstance(expression, Apply) and expression.function in ("multiply", "divide"):
+    if isinstance(expression, ir.Apply) and expression.function in ("multiply", "divide"):
         value, other = expression.arguments
-        if expression.function == "multiply" and not axes_of(value) & summed:
+        if expression.function == "multiply" and not ir.axes_of(value) & summed:
             value, other = other, value
-        if axes_of(value) & summed and not axes_of(other) & summed:
+        if ir.axes_of(value) & summed and not ir.axes_of(other) & summed:
             rest, others = _apart(value, summed)
             divided = expression.function == "divide"
-            return rest, [*others, Apply("reciprocal", (other,)) if divided else other]
+            return rest, [*others, ir.Apply("reciprocal", (other,)) if divided else other]
     return expression, []
 
 
-def _exact(expression: Expression) -> Expression:
-    if isinstance(expression, Apply) and expression.function in ROUNDINGS:
+def _exact(expression: ir.Expression) -> ir.Expression:
+    if isinstance(expression, ir.Apply) and expression.function in ROUNDINGS:
         return _exact(expression.arguments[0])
-    return with_parts(expression, map(_exact, parts_of(expression)))
+    return ir.with_parts(expression, map(_exact, ir.parts_of(expression)))
 
 
 # Functions.
 
 
-def _recognised(expression: Expression) -> Expression:
+def _recognised(expression: ir.Expression) -> ir.Expression:
     """With whatever equals a function of the Scalar engine, times a number, called by its name."""
     known = _function_of_one(expression)
     if known is not None:
         return known
-    if isinstance(expression, Apply) and expression.function == "power":
+    if isinstance(expression, ir.Apply) and expression.function == "power":
         base, exponent = expression.arguments
-        if exponent == Constant(3.0):
+        if exponent == ir.Constant(3.0):
             base = _recognised(base)
-            return Apply("multiply", (Apply("square", (base,)), base))
-    return with_parts(expression, map(_recognised, parts_of(expression)))
+            return ir.Apply("multiply", (ir.Apply("square", (base,)), base))
+    return ir.with_parts(expression, map(_recognised, ir.parts_of(expression)))
 
 
-def _function_of_one(expression: Expression) -> Expression | None:
-    if not isinstance(expression, Apply):
+def _function_of_one(expression: ir.Expression) -> ir.Expression | None:
+    if not isinstance(expression, ir.Apply):
         return None
     if len(expression.arguments) == 1 and expression.function in RECOGNISED:
         return None
-    inside = list(walk(expression))
+    inside = list(ir.walk(expression))
     if len(inside) > LARGEST_SPELLING or len(inside) < 4:
         return None
-    if not any(isinstance(p, Apply) and p.function in ("tanh", "exp", "erf", "sigmoid", "log")
+    if not any(isinstance(p, ir.Apply) and p.function in ("tanh", "exp", "erf", "sigmoid", "log")
                for p in inside):  # fmt: skip
         return None
     for part in sorted(inside, key=_size, reverse=True):
-        if isinstance(part, Constant) or part == expression or not _depends_only(expression, part):
+        if (
+            isinstance(part, ir.Constant)
+            or part == expression
+            or not _depends_only(expression, part)
+        ):
             continue
         with np.errstate(all="ignore"):
             try:
@@ -471,31 +458,35 @@ def _function_of_one(expression: Expression) -> Expression | None:
                 scale = max(1.0, float(np.max(np.abs(wanted))))
                 if np.all(np.abs(values / factor - wanted) < CLOSE * scale):
                     near = round(factor) if abs(factor - round(factor)) < 1e-6 else factor
-                    made = Apply(name, (_recognised(part),))
-                    return made if near == 1 else Apply("multiply", (made, Constant(float(near))))
+                    made = ir.Apply(name, (_recognised(part),))
+                    return (
+                        made
+                        if near == 1
+                        else ir.Apply("multiply", (made, ir.Constant(float(near))))
+                    )
     return None
 
 
 @functools.lru_cache(maxsize=4096)
-def _size(expression: Expression) -> int:
-    return 1 + sum(map(_size, parts_of(expression)))
+def _size(expression: ir.Expression) -> int:
+    return 1 + sum(map(_size, ir.parts_of(expression)))
 
 
-def _depends_only(expression: Expression, part: Expression) -> bool:
+def _depends_only(expression: ir.Expression, part: ir.Expression) -> bool:
     """Whether everything but numbers stands inside of `part`."""
-    if expression == part or isinstance(expression, Constant):
+    if expression == part or isinstance(expression, ir.Constant):
         return True
-    return isinstance(expression, Apply) and all(
+    return isinstance(expression, ir.Apply) and all(
         _depends_only(argument, part) for argument in expression.arguments
     )
 
 
-def _sampled(expression: Expression, part: Expression) -> np.ndarray:
+def _sampled(expression: ir.Expression, part: ir.Expression) -> np.ndarray:
     if expression == part:
         return SAMPLES
-    if isinstance(expression, Constant):
+    if isinstance(expression, ir.Constant):
         return np.full(SAMPLES.shape, expression.value)
-    assert isinstance(expression, Apply)
+    assert isinstance(expression, ir.Apply)
     arguments = (_sampled(argument, part) for argument in expression.arguments)
     return np.asarray(FUNCTIONS[expression.function](*arguments), np.float64)
 
@@ -503,7 +494,7 @@ def _sampled(expression: Expression, part: Expression) -> np.ndarray:
 # Axes.
 
 
-def _split(algorithm: Algorithm) -> Algorithm:
+def _split(algorithm: ir.Algorithm) -> ir.Algorithm:
     """With axes cut into digits, so that as many indices as possible are sums of axes."""
     for _ in range(ROUNDS):
         cuts = _cuts(algorithm)
@@ -517,15 +508,15 @@ Cuts = dict[tuple[str, Axis], tuple[int, ...]]
 """For an axis of a definition, the divisors that it is cut at, each a multiple of the one before."""
 
 
-def _cuts(algorithm: Algorithm) -> Cuts:
+def _cuts(algorithm: ir.Algorithm) -> Cuts:
     wanted: dict[tuple[str, Axis], set[int]] = {}
     axes = {d.out: d.axes for d in algorithm.definitions}
     for definition in algorithm.definitions:
-        for part in parts_in(definition):
-            for index in indices_of(part):
+        for part in ir.parts_in(definition):
+            for index in ir.indices_of(part):
                 for axis, divisor in _floors(index):
                     wanted.setdefault((definition.out, axis), set()).add(divisor)
-            if isinstance(part, Read) and part.array in axes:
+            if isinstance(part, ir.Read) and part.array in axes:
                 for axis, index in zip(axes[part.array], part.indices, strict=True):
                     if digits := _digits(index, axis.extent):
                         wanted.setdefault((part.array, axis), set()).update(digits)
@@ -540,48 +531,48 @@ def _cuts(algorithm: Algorithm) -> Cuts:
     return chains
 
 
-def _useful(algorithm: Algorithm) -> Cuts:
+def _useful(algorithm: ir.Algorithm) -> Cuts:
     """Cuts that indices do not need: for conditions, and for results with elements along one axis."""
     found: Cuts = {}
-    combined = {d.out for d in algorithm.definitions if not (isinstance(d, Map) or is_short(d))}
+    combined = {d.out for d in algorithm.definitions if not (isinstance(d, ir.Map) or is_short(d))}
     combined |= {
-        name for d in algorithm.definitions if d.out in combined for name in arrays_read(d)
+        name for d in algorithm.definitions if d.out in combined for name in ir.arrays_read(d)
     }
     for definition in algorithm.definitions:
         # The rows of a sum are an axis of what is summed, and of what is made of the sum, too.
-        alone = not combined & {definition.out, *arrays_read(definition)}
+        alone = not combined & {definition.out, *ir.arrays_read(definition)}
         if not alone:
             combined.add(definition.out)
-        shared = _read_in_digits(algorithm, definition) if isinstance(definition, Map) else ()
+        shared = _read_in_digits(algorithm, definition) if isinstance(definition, ir.Map) else ()
         for axis, size in (*_pieces(definition), *shared, *(_flat(definition) if alone else ())):
             found.setdefault((definition.out, axis), (size,))
     return found
 
 
-def _read_in_digits(algorithm: Algorithm, definition: Map) -> Iterator[tuple[Axis, int]]:
+def _read_in_digits(algorithm: ir.Algorithm, definition: ir.Map) -> Iterator[tuple[Axis, int]]:
     """Where a definition reads all of a dimension of an input along one axis, that others read along the
     digits of such a one, their last step."""
     shapes = {array.name: array.shape for array in algorithm.inputs}
     whole = {
         (read.array, n): axis
-        for read in reads_in(definition)
+        for read in ir.reads_in(definition)
         if read.array in shapes
         for n, index in enumerate(read.indices)
         for axis in definition.axes
         if index == index_of(axis) and axis.extent == shapes[read.array][n]
     }
     for other in algorithm.definitions if whole else ():
-        for read in reads_in(other):
+        for read in ir.reads_in(other):
             for n, index in enumerate(read.indices):
                 steps = _digits(index, shapes[read.array][n]) if (read.array, n) in whole else []
                 if steps:
                     yield whole[read.array, n], steps[-1]
 
 
-def _flat(definition: Definition) -> Iterable[tuple[Axis, int]]:
+def _flat(definition: ir.Definition) -> Iterable[tuple[Axis, int]]:
     """Where a result has elements along one axis alone, how many lie on one partition."""
     long = [axis for axis in definition.axes if axis.extent > 1]
-    if not isinstance(definition, Map) or len(long) != 1 or long[0].extent <= PARTITIONS:
+    if not isinstance(definition, ir.Map) or len(long) != 1 or long[0].extent <= PARTITIONS:
         return
     (axis,) = long
     sizes = [d for d in range(2, min(axis.extent, MOST_IN_ROW) + 1) if axis.extent % d == 0]
@@ -594,11 +585,11 @@ def _flat(definition: Definition) -> Iterable[tuple[Axis, int]]:
         yield axis, found[-1]
 
 
-def _pieces(definition: Definition) -> Iterable[tuple[Axis, int]]:
+def _pieces(definition: ir.Definition) -> Iterable[tuple[Axis, int]]:
     """Where a condition holds from one place along an axis on, parts of the axis of which each lies
     on one side."""
-    for part in parts_in(definition):
-        for condition in part.conditions if isinstance(part, Where) else ():
+    for part in ir.parts_in(definition):
+        for condition in part.conditions if isinstance(part, ir.Where) else ():
             if len(condition.terms) != 1 or abs(condition.terms[0][1]) != 1:
                 continue
             axis, step = condition.terms[0]
@@ -634,35 +625,37 @@ def _digits(index: Index, extent: int) -> list[int]:
     return steps[1:] if below == extent else []
 
 
-def _cut(algorithm: Algorithm, cuts: Cuts) -> Algorithm:
+def _cut(algorithm: ir.Algorithm, cuts: Cuts) -> ir.Algorithm:
     digits = {key: _digit_axes(key[1], chain) for key, chain in cuts.items()}
     axes = {d.out: d.axes for d in algorithm.definitions}
 
     def pieces(out: str, place: tuple[Axis, ...]) -> tuple[Axis, ...]:
         return tuple(d for a in place for d, _ in digits.get((out, a), ((a, 1),)))
 
-    def changed(read: Read) -> Read:
+    def changed(read: ir.Read) -> ir.Read:
         indices = [
             index // step % digit.extent if (read.array, axis) in digits else index
             for axis, index in zip(axes[read.array], read.indices, strict=True)
             for digit, step in digits.get((read.array, axis), ((axis, 1),))
         ] if read.array in axes else read.indices  # fmt: skip
-        return Read(read.array, tuple(indices))
+        return ir.Read(read.array, tuple(indices))
 
-    def cut(definition: Definition) -> Definition:
+    def cut(definition: ir.Definition) -> ir.Definition:
         out = definition.out
         values = {
             axis: sum((index_of(d) * step for d, step in digits[out, axis]), Index())
-            for axis in own_axes(definition)
+            for axis in ir.own_axes(definition)
             if (out, axis) in digits
         }
-        made = with_reads(_rewritten(definition, functools.partial(moved, values=values)), changed)
+        made = ir.with_reads(
+            _rewritten(definition, functools.partial(moved, values=values)), changed
+        )
         made = replace(_rewritten(made, _placed), axes=pieces(out, definition.axes))
-        if isinstance(made, Reduce):
+        if isinstance(made, ir.Reduce):
             return replace(made, reduced=pieces(out, made.reduced))
         return made
 
-    def shaped(array: Array) -> Array:
+    def shaped(array: ir.Array) -> ir.Array:
         own = axes[array.name]
         shape = tuple(axis.extent for axis in pieces(array.name, own))
         steps = tuple(
@@ -673,7 +666,7 @@ def _cut(algorithm: Algorithm, cuts: Cuts) -> Algorithm:
         return replace(array, shape=shape, steps=steps or array.steps)
 
     # A recurrence runs along a whole axis.
-    scanned = {(d.out, d.along) for d in algorithm.definitions if isinstance(d, Scan)}
+    scanned = {(d.out, d.along) for d in algorithm.definitions if isinstance(d, ir.Scan)}
     for key in scanned & digits.keys():
         del digits[key]
     if not digits:
@@ -684,19 +677,19 @@ def _cut(algorithm: Algorithm, cuts: Cuts) -> Algorithm:
     )
 
 
-def _without_unread(algorithm: Algorithm, least: int = LEAST_NARROWER) -> Algorithm:
+def _without_unread(algorithm: ir.Algorithm, least: int = LEAST_NARROWER) -> ir.Algorithm:
     """With definitions as far along their axes as they are read, where these are `least` times as long or longer, under
     the conditions of those that read them: of the halves of a concatenation each is computed alone."""
     results = {array.name for array in algorithm.outputs}
     for name in [d.out for d in reversed(algorithm.definitions)]:
         definition = algorithm.definition(name)
-        if name in results or isinstance(definition, Scan):
+        if name in results or isinstance(definition, ir.Scan):
             continue
         reads = [
             read
             for d in algorithm.definitions
             if d != definition
-            for e in expressions_of(d)
+            for e in ir.expressions_of(d)
             for read in reads_of(name, e, {})
         ]
         if not reads:
@@ -722,8 +715,11 @@ def _without_unread(algorithm: Algorithm, least: int = LEAST_NARROWER) -> Algori
         }
 
         def left(
-            read: Read, name: str = name, lows: Sequence[int] = lows, gone: Collection[int] = gone
-        ) -> Read:
+            read: ir.Read,
+            name: str = name,
+            lows: Sequence[int] = lows,
+            gone: Collection[int] = gone,
+        ) -> ir.Read:
             if read.array != name:
                 return read
             indices = (i - lows[n] for n, i in enumerate(read.indices) if n not in gone)
@@ -732,16 +728,16 @@ def _without_unread(algorithm: Algorithm, least: int = LEAST_NARROWER) -> Algori
         values = dict(zip(axes, places, strict=True))
         made = _rewritten(definition, functools.partial(moved, values=values))
         made = replace(made, axes=tuple(a for n, a in enumerate(kept) if n not in gone))
-        new = [made if d is definition else with_reads(d, left) for d in algorithm.definitions]
+        new = [made if d is definition else ir.with_reads(d, left) for d in algorithm.definitions]
         algorithm = replace(algorithm, definitions=tuple(new))
     return algorithm
 
 
-def _placed(expression: Expression) -> Expression:
+def _placed(expression: ir.Expression) -> ir.Expression:
     """With the floors in indices as they are where the conditions around them hold: `(k + 1) // 24` is 0
     where `22 >= k`."""
-    expression = with_parts(expression, map(_placed, parts_of(expression)))
-    if not isinstance(expression, Where):
+    expression = ir.with_parts(expression, map(_placed, ir.parts_of(expression)))
+    if not isinstance(expression, ir.Where):
         return expression
     on_true, on_false = expression.on_true, expression.on_false
     for condition in expression.conditions:
@@ -751,14 +747,14 @@ def _placed(expression: Expression) -> Expression:
     return replace(expression, on_true=on_true, on_false=on_false)
 
 
-def _where(condition: Index, expression: Expression) -> Expression:
+def _where(condition: Index, expression: ir.Expression) -> ir.Expression:
     """The expression where a condition on one axis holds."""
     narrow = narrowed(condition)
-    floors = (t for p in walk(expression) for i in indices_of(p) for t, _ in i.terms)
+    floors = (t for p in ir.walk(expression) for i in ir.indices_of(p) for t, _ in i.terms)
     if narrow is None or not any(isinstance(term, Floor) for term in floors):
         return expression
     part, back = narrow
-    return substituted(substituted(expression, part, {}), back, {})
+    return ir.substituted(ir.substituted(expression, part, {}), back, {})
 
 
 def _digit_axes(axis: Axis, chain: tuple[int, ...]) -> tuple[tuple[Axis, int], ...]:

@@ -10,18 +10,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from accelopt.algorithm.algorithm import (
-    Algorithm,
-    Definition,
-    Read,
-    Reduce,
-    Scan,
-    arrays_read,
-    axes_of,
-    own_axes,
-    parts_in,
-    reads_in,
-)
+from accelopt.algorithm import ir
 from accelopt.algorithm.contraction import Contraction
 from accelopt.algorithm.index import Axis, index_of
 from accelopt.algorithm.value_nodes import RANKED
@@ -311,7 +300,7 @@ PRIMITIVES: TypeAdapter[Primitive] = TypeAdapter(Primitive)
 
 
 def applied(
-    primitive: Primitive, algorithm: Algorithm, nest: Nest, target: str = "trn1",
+    primitive: Primitive, algorithm: ir.Algorithm, nest: Nest, target: str = "trn1",
     dialect: Dialect = "neuronxcc",
 ) -> Nest:  # fmt: skip
     """The nest after a primitive. Raises NotNested, with the definition and the reason, where that is
@@ -321,7 +310,7 @@ def applied(
     return made
 
 
-def changed(primitive: Primitive, algorithm: Algorithm, nest: Nest, target: str) -> Nest:
+def changed(primitive: Primitive, algorithm: ir.Algorithm, nest: Nest, target: str) -> Nest:
     """The nest after a primitive; whether it has a kernel, lowering says."""
     made = ready(algorithm, nest)
     definitions = {d.out: d for d in made.definitions}
@@ -336,7 +325,7 @@ def changed(primitive: Primitive, algorithm: Algorithm, nest: Nest, target: str)
         return _with_operands(primitive, definition, nest, target)
     if isinstance(primitive, (Partition, Tile, Columns, Lay, Skip, Bring, Descriptors)):
         if isinstance(primitive, Partition):
-            _in_axes(definition.out, "has", own_axes(definition), primitive.axes, room=True)
+            _in_axes(definition.out, "has", ir.own_axes(definition), primitive.axes, room=True)
         return _in_stage(nest, definition.out, lambda stage: _stage_changed(primitive, stage))
     if isinstance(primitive, (Hold, Engine, Spread, Turn)):
         return _with_arrays(primitive, definitions, nest)
@@ -352,7 +341,7 @@ def changed(primitive: Primitive, algorithm: Algorithm, nest: Nest, target: str)
 
 
 def _computed_elsewhere(
-    primitive: At | Apart | Inline | Append | Repeat, start: Algorithm, nest: Nest, target: str
+    primitive: At | Apart | Inline | Append | Repeat, start: ir.Algorithm, nest: Nest, target: str
 ) -> Nest:
     """A nest in which a definition is computed in another stage, in place, with another or again."""
     algorithm, name = ready(start, nest), primitive.definition
@@ -397,7 +386,7 @@ def _stage_changed(
 
 
 def _with_arrays(
-    primitive: Hold | Engine | Spread | Turn, definitions: Mapping[str, Definition], nest: Nest
+    primitive: Hold | Engine | Spread | Turn, definitions: Mapping[str, ir.Definition], nest: Nest
 ) -> Nest:
     """A nest in which a definition is held, computed by an engine, or brought its arrays, in another way."""
     name = primitive.definition
@@ -410,7 +399,7 @@ def _with_arrays(
         chosen = ((name, primitive.engine),) if primitive.engine != "any" else ()
         return nest.model_copy(update={"engines": (*others, *chosen)})
     pair, array = (name, primitive.array), primitive.array
-    if isinstance(primitive, Spread) and array not in arrays_read(definitions[name]):
+    if isinstance(primitive, Spread) and array not in ir.arrays_read(definitions[name]):
         raise NotNested(f"{name} does not read {array}")
     stage = next(stage for stage in nest.stages if name in stage.members)
     if isinstance(primitive, Turn) and pair not in across_partitions(stage, definitions):
@@ -421,7 +410,7 @@ def _with_arrays(
 
 
 def _with_operands(
-    primitive: Orient | Contract | Keep | Ahead, definition: Definition, nest: Nest, target: str
+    primitive: Orient | Contract | Keep | Ahead, definition: ir.Definition, nest: Nest, target: str
 ) -> Nest:
     """A nest with the operands of a product brought in another way."""
     found = product_in(definition)
@@ -469,13 +458,13 @@ def _contracted(primitive: Contract, found: Contraction, nest: Nest, most: int) 
     return nest.model_copy(update={"contracted": (*rest, *entry)})
 
 
-def contractions(definition: Definition, most: int) -> list[tuple[Part, ...]]:
+def contractions(definition: ir.Definition, most: int) -> list[tuple[Part, ...]]:
     """Parts of several axes that a product sums over, joined on partitions in the order in which they lie in
     memory, where those take fewer rounds than the longest alone: the fewest first, then the fewest axes,
     those farthest apart in memory, with the most of the nearest."""
     product = product_in(definition)
     axes = [axis for axis in product.contracted if axis.extent > 1] if product else []
-    reads = reads_in(definition)
+    reads = ir.reads_in(definition)
     order = [axis.name for r in reads for i in r.indices for axis in axes if axis in i.axes]
 
     def rounds(parts: tuple[Part, ...]) -> int:
@@ -495,7 +484,7 @@ def contractions(definition: Definition, most: int) -> list[tuple[Part, ...]]:
     return sorted(found, key=cost)
 
 
-def side_by_side(definition: Definition, most: int) -> list[tuple[Part, ...]]:
+def side_by_side(definition: ir.Definition, most: int) -> list[tuple[Part, ...]]:
     """All that a product sums over behind another axis, of each of whose elements it is a product of its own on
     partitions of its own."""
     product = product_in(definition)
@@ -510,9 +499,9 @@ def side_by_side(definition: Definition, most: int) -> list[tuple[Part, ...]]:
     ]
 
 
-def split(nest: Nest, definition: Definition, name: str, size: int) -> Nest:
+def split(nest: Nest, definition: ir.Definition, name: str, size: int) -> Nest:
     """A nest with an axis of a definition cut in two everywhere; the stages run over the same."""
-    extents = {axis.name: axis.extent for axis in own_axes(definition)}
+    extents = {axis.name: axis.extent for axis in ir.own_axes(definition)}
     if name not in extents:
         raise NotNested(f"{definition.out} has no axis {name}")
     if not 1 < size < extents[name] or extents[name] % size:
@@ -540,9 +529,9 @@ def split(nest: Nest, definition: Definition, name: str, size: int) -> Nest:
     return nest.model_copy(update={"stages": stages, "contracted": joined, "splits": splits})
 
 
-def _on_cores(nest: Nest, definition: Definition, name: str) -> Nest:
+def _on_cores(nest: Nest, definition: ir.Definition, name: str) -> Nest:
     """A nest with the halves of an axis on two cores; no stage runs over them."""
-    extent = next((axis.extent for axis in own_axes(definition) if axis.name == name), 0)
+    extent = next((axis.extent for axis in ir.own_axes(definition) if axis.name == name), 0)
     if extent != CORES:
         nest, name = split(nest, definition, name, extent // CORES), f"{name}_1"
 
@@ -568,7 +557,7 @@ def _clear(stage: Stage, axes: tuple[Part, ...]) -> Stage:
     return stage.model_copy(update={"partition": axes, "loops": loops})
 
 
-def _joined(primitive: At, algorithm: Algorithm, nest: Nest) -> Nest:
+def _joined(primitive: At, algorithm: ir.Algorithm, nest: Nest) -> Nest:
     places = {member: n for n, stage in enumerate(nest.stages) for member in stage.members}
     if primitive.consumer not in places:
         raise NotNested(f"there is no definition {primitive.consumer}")
@@ -578,7 +567,7 @@ def _joined(primitive: At, algorithm: Algorithm, nest: Nest) -> Nest:
             f"{primitive.definition} is not computed in a stage before {primitive.consumer}"
         )
     moving = nest.stages[here]
-    reads = {d.out: arrays_read(d) for d in algorithm.definitions}
+    reads = {d.out: ir.arrays_read(d) for d in algorithm.definitions}
     for stage in nest.stages[here + 1 : there]:
         for member in stage.members:
             if used := reads[member] & set(moving.members):
@@ -590,7 +579,7 @@ def _joined(primitive: At, algorithm: Algorithm, nest: Nest) -> Nest:
     return nest.model_copy(update={"stages": stages})
 
 
-def _apart(name: str, definition: Definition, nest: Nest, target: str) -> Nest:
+def _apart(name: str, definition: ir.Definition, nest: Nest, target: str) -> Nest:
     at, stage = next((n, s) for n, s in enumerate(nest.stages) if name in s.members)
     first, rest = (
         stage.members[: stage.members.index(name)],
@@ -604,7 +593,7 @@ def _apart(name: str, definition: Definition, nest: Nest, target: str) -> Nest:
     return nest.model_copy(update={"stages": stages})
 
 
-def _lying(stage: Stage, definition: Definition, target: str) -> Stage:
+def _lying(stage: Stage, definition: ir.Definition, target: str) -> Stage:
     """A stage of a definition that may not have its axes: along those that it has."""
     axes = {axis.name for axis in definition.axes}
     fits = all(part.axis in axes for part in stage.partition)
@@ -613,16 +602,16 @@ def _lying(stage: Stage, definition: Definition, target: str) -> Stage:
     return stage.model_copy(update={"partition": partition, "loops": loops})
 
 
-def _inlined(definition: Definition, algorithm: Algorithm, nest: Nest) -> Nest:
+def _inlined(definition: ir.Definition, algorithm: ir.Algorithm, nest: Nest) -> Nest:
     name = definition.out
-    if isinstance(definition, (Reduce, Scan)):
+    if isinstance(definition, (ir.Reduce, ir.Scan)):
         raise NotNested(
             f"{name} combines elements: only what is computed element by element is inlined"
         )
     if any(array.name == name for array in algorithm.outputs):
         raise NotNested(f"{name} is a result, which is computed anyway")
-    ranked = (d for d in algorithm.definitions if isinstance(d, Reduce) and d.combiner in RANKED)
-    if any(name in arrays_read(reader) for reader in ranked):
+    ranked = (d for d in algorithm.definitions if isinstance(d, ir.Reduce) and d.combiner in RANKED)
+    if any(name in ir.arrays_read(reader) for reader in ranked):
         raise NotNested(
             f"{name} is compared with its largest, and computed anew it may round otherwise"
         )
@@ -638,9 +627,9 @@ def _without(nest: Nest, name: str) -> Nest:
     return nest.model_copy(update={"stages": tuple(stage for stage in stages if stage.members)})
 
 
-def _in_order(nest: Nest, algorithm: Algorithm) -> Nest:
+def _in_order(nest: Nest, algorithm: ir.Algorithm) -> Nest:
     """A nest with each stage after those that it reads of."""
-    reads = {d.out: arrays_read(d) for d in algorithm.definitions}
+    reads = {d.out: ir.arrays_read(d) for d in algorithm.definitions}
     read = {s: {a for m in s.members for a in reads.get(m, ())} for s in nest.stages}
     waiting, order = list(nest.stages), list[Stage]()
     while waiting:
@@ -651,7 +640,7 @@ def _in_order(nest: Nest, algorithm: Algorithm) -> Nest:
     return nest.model_copy(update={"stages": tuple(order)})
 
 
-def _repeated(primitive: Repeat, algorithm: Algorithm, nest: Nest, target: str) -> Nest:
+def _repeated(primitive: Repeat, algorithm: ir.Algorithm, nest: Nest, target: str) -> Nest:
     """A nest with a definition computed again, in a stage of its own before the first that reads it."""
     try:
         made = repeated(algorithm, primitive.definition, primitive.readers)
@@ -665,7 +654,7 @@ def _repeated(primitive: Repeat, algorithm: Algorithm, nest: Nest, target: str) 
     return nest.model_copy(update={"stages": stages, "repeated": steps})
 
 
-def _input_held(primitive: Hold, algorithm: Algorithm, nest: Nest, target: str) -> Nest:
+def _input_held(primitive: Hold, algorithm: ir.Algorithm, nest: Nest, target: str) -> Nest:
     """A nest with an input brought before the first stage that reads it, for all, or to each that reads it."""
     name, here = primitive.definition, f"{primitive.definition}_here"
     rest, held = (
@@ -677,19 +666,21 @@ def _input_held(primitive: Hold, algorithm: Algorithm, nest: Nest, target: str) 
     made = made.model_copy(update={"brought": (*rest, name), "held": (*held, here)})
     definitions = {d.out: d for d in ready(algorithm, made).definitions}
     own = Stage(members=(here,), partition=partition_of(definitions[here], TARGETS[target]))
-    first = {member for member, d in definitions.items() if here in arrays_read(d)}
+    first = {member for member, d in definitions.items() if here in ir.arrays_read(d)}
     at = next(n for n, stage in enumerate(made.stages) if first & {*stage.members})
     return made.model_copy(update={"stages": (*made.stages[:at], own, *made.stages[at:])})
 
 
-def read_later(definitions: Iterable[Definition], nest: Nest, at: int) -> list[str]:
+def read_later(definitions: Iterable[ir.Definition], nest: Nest, at: int) -> list[str]:
     """The definitions of a stage that later ones read."""
     after = {member for stage in nest.stages[at + 1 :] for member in stage.members}
-    read = {array for d in definitions if d.out in after for array in arrays_read(d)}
+    read = {array for d in definitions if d.out in after for array in ir.arrays_read(d)}
     return [member for member in nest.stages[at].members if member in read]
 
 
-def rows_read(definitions: Sequence[Definition], lying: Collection[str]) -> list[tuple[str, str]]:
+def rows_read(
+    definitions: Sequence[ir.Definition], lying: Collection[str]
+) -> list[tuple[str, str]]:
     """The arrays, by definition, of which elements along other axes than those on partitions are read
     alone: all partitions read the same."""
     made = {definition.out for definition in definitions}
@@ -697,14 +688,18 @@ def rows_read(definitions: Sequence[Definition], lying: Collection[str]) -> list
         dict.fromkeys(
             (definition.out, part.array)
             for definition in definitions
-            for part in reads_in(definition)
+            for part in ir.reads_in(definition)
             if part.array not in made
-            if axes_of(part) and lying and not {axis.name for axis in axes_of(part)} & set(lying)
+            if ir.axes_of(part)
+            and lying
+            and not {axis.name for axis in ir.axes_of(part)} & set(lying)
         )
     )
 
 
-def across_partitions(stage: Stage, definitions: Mapping[str, Definition]) -> list[tuple[str, str]]:
+def across_partitions(
+    stage: Stage, definitions: Mapping[str, ir.Definition]
+) -> list[tuple[str, str]]:
     """The arrays, by definition, that lie in memory along what the definition has on partitions, with other
     elements of a partition farther apart: those that it reads, but for the operands of products, and itself."""
     found: dict[tuple[str, str], None] = {}
@@ -712,10 +707,10 @@ def across_partitions(stage: Stage, definitions: Mapping[str, Definition]) -> li
     for name in stage.members:
         definition = definitions[name]
         lying = set(laid.get(name) or [part.axis for part in stage.partition])
-        own = Read(name, tuple(map(index_of, definition.axes)))
-        for read in (own, *(() if product_in(definition) else parts_in(definition))):
+        own = ir.Read(name, tuple(map(index_of, definition.axes)))
+        for read in (own, *(() if product_in(definition) else ir.parts_in(definition))):
             if (
-                isinstance(read, Read)
+                isinstance(read, ir.Read)
                 and read.indices
                 and (read == own or read.array not in stage.members)
             ):
@@ -726,19 +721,22 @@ def across_partitions(stage: Stage, definitions: Mapping[str, Definition]) -> li
     return list(found)
 
 
-def neighbours(algorithm: Algorithm, nest: Nest, target: str = "trn1") -> Iterator[Primitive]:
+def neighbours(algorithm: ir.Algorithm, nest: Nest, target: str = "trn1") -> Iterator[Primitive]:
     """Single changes of a nest that could be worth trying, legal or not."""
     definitions = {d.out: d for d in ready(algorithm, nest).definitions}
     most = TARGETS[target].partitions
     cut = {axis for axis, _ in nest.splits}
     by: Literal["tensor", "dma"]
     for array in (a.name for a in algorithm.inputs):
-        if sum(array in arrays_read(d) for d in definitions.values()) > 1 or array in nest.brought:
+        if (
+            sum(array in ir.arrays_read(d) for d in definitions.values()) > 1
+            or array in nest.brought
+        ):
             yield Hold(definition=array, memory="HBM" if array in nest.brought else "SBUF")
     for at, stage in enumerate(nest.stages):
         name = stage.members[-1]
         members = [definitions[member] for member in stage.members]
-        common = [a for a in members[-1].axes if all(a in own_axes(d) for d in members)]
+        common = [a for a in members[-1].axes if all(a in ir.own_axes(d) for d in members)]
         for size in COLUMNS:
             if size != stage.columns:
                 yield Columns(definition=name, size=size)
@@ -749,7 +747,7 @@ def neighbours(algorithm: Algorithm, nest: Nest, target: str = "trn1") -> Iterat
                     yield Partition(definition=name, axes=axes)
         held = {part.axis for part in stage.partition}
         loops = {part.axis: part.size for part in stage.loops}
-        for axis in dict.fromkeys((*common, *own_axes(members[-1]))):
+        for axis in dict.fromkeys((*common, *ir.own_axes(members[-1]))):
             if axis.name in held:
                 continue
             if axis.extent > most and axis.extent % most == 0 and axis.name not in cut:
@@ -763,7 +761,7 @@ def neighbours(algorithm: Algorithm, nest: Nest, target: str = "trn1") -> Iterat
         if at + 1 < len(nest.stages):
             yield At(definition=name, consumer=nest.stages[at + 1].members[0])
         lying = held.union(*(names for _, names in stage.laid))
-        for axis in dict.fromkeys(axis for d in members for axis in own_axes(d)):
+        for axis in dict.fromkeys(axis for d in members for axis in ir.own_axes(d)):
             if axis.name not in {*stage.skipped, *lying} and masks_of(members, axis):
                 yield Skip(definition=name, axes=(axis.name,))
         for member in stage.members[1:]:

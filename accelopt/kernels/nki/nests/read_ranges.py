@@ -6,16 +6,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from accelopt.algorithm.algorithm import (
-    Algorithm,
-    Definition,
-    Expression,
-    Read,
-    Where,
-    arrays_read,
-    parts_of,
-    with_parts,
-)
+from accelopt.algorithm import ir
 from accelopt.algorithm.choice_cells import Cells, is_single
 from accelopt.algorithm.index import Axis, Index, index_of
 
@@ -23,25 +14,25 @@ Ends = tuple[int, int]
 """The least and the largest value of an index."""
 
 
-def made_of(algorithm: Algorithm, name: str) -> set[str]:
+def made_of(algorithm: ir.Algorithm, name: str) -> set[str]:
     """The definitions that one is made of, and those that they are made of."""
     definitions = {d.out: d for d in algorithm.definitions}
     waiting, found = [name], set[str]()
     while waiting:
-        new = arrays_read(definitions[waiting.pop()]) & definitions.keys() - found
+        new = ir.arrays_read(definitions[waiting.pop()]) & definitions.keys() - found
         found |= new
         waiting += new
     return found
 
 
 def in_order(
-    definitions: Iterable[Definition], early: Callable[[Definition], bool] = lambda _: False
-) -> tuple[Definition, ...]:
+    definitions: Iterable[ir.Definition], early: Callable[[ir.Definition], bool] = lambda _: False
+) -> tuple[ir.Definition, ...]:
     """The definitions, each after those that it reads, `early` ones first. Raises ValueError where they form a circle."""
-    waiting, order = list(definitions), list[Definition]()
+    waiting, order = list(definitions), list[ir.Definition]()
     while waiting:
         missing = {d.out for d in waiting}
-        free = [d for d in waiting if not missing & arrays_read(d)]
+        free = [d for d in waiting if not missing & ir.arrays_read(d)]
         if not free:
             raise ValueError(f"{waiting[0].out} is made of itself")
         order.append(next(filter(early, free), free[0]))
@@ -49,20 +40,22 @@ def in_order(
     return tuple(order)
 
 
-def reads_of(name: str, expression: Expression, known: Mapping[Axis, Ends]) -> Iterator[list[Ends]]:
+def reads_of(
+    name: str, expression: ir.Expression, known: Mapping[Axis, Ends]
+) -> Iterator[list[Ends]]:
     """Where the reads of an array are along each of its dimensions, where conditions leave axes what is `known`."""
     for branch, left in branches_of(expression, known):
-        if isinstance(branch, Read) and branch.array == name:
+        if isinstance(branch, ir.Read) and branch.array == name:
             yield [ends_of(index, left) for index in branch.indices]
-        for part in parts_of(branch):
+        for part in ir.parts_of(branch):
             yield from reads_of(name, part, left)
 
 
 def branches_of(
-    expression: Expression, known: Mapping[Axis, Ends]
-) -> Iterator[tuple[Expression, Mapping[Axis, Ends]]]:
+    expression: ir.Expression, known: Mapping[Axis, Ends]
+) -> Iterator[tuple[ir.Expression, Mapping[Axis, Ends]]]:
     """What a choice by conditions is between, each with what those leave of axes there."""
-    if not isinstance(expression, Where):
+    if not isinstance(expression, ir.Where):
         yield expression, known
         return
     inside = dict(known)
@@ -97,35 +90,35 @@ MOST_CELLS = 64
 """Parts of a domain that conditions cut out."""
 
 
-def fewer_conditions(expression: Expression) -> Expression:
+def fewer_conditions(expression: ir.Expression) -> ir.Expression:
     """The same with each choice by conditions on single axes as few cuts through its domain: what is written tile
     by tile is chosen by what differs alone."""
-    branches, rest = list[tuple[tuple[Index, ...], Expression]](), expression
-    while isinstance(rest, Where):
+    branches, rest = list[tuple[tuple[Index, ...], ir.Expression]](), expression
+    while isinstance(rest, ir.Where):
         branches.append((rest.conditions, fewer_conditions(rest.on_true)))
         rest = rest.on_false
-    rest = made = with_parts(rest, map(fewer_conditions, parts_of(rest)))
+    rest = made = ir.with_parts(rest, map(fewer_conditions, ir.parts_of(rest)))
     for own, branch in reversed(branches):
-        made = Where(own, branch, made)
+        made = ir.Where(own, branch, made)
     single = all(is_single(c) for own, _ in branches for c in own)
     if len(branches) < 2 or not single or (cut := Cells(branches, rest)).count > MOST_CELLS:
         return made
     axes, starts = list(cut.starts), list(cut.starts.values())
 
     @functools.cache
-    def built(box: tuple[tuple[int, int], ...]) -> tuple[int, Expression]:
+    def built(box: tuple[tuple[int, int], ...]) -> tuple[int, ir.Expression]:
         places = itertools.product(*(own[slice(*b)] for own, b in zip(starts, box, strict=True)))
         cells = {cut.chosen(dict(zip(axes, place, strict=True))) for place in places}
         if len(cells) == 1:
             return 0, cells.pop()
-        found = list[tuple[int, Expression]]()
+        found = list[tuple[int, ir.Expression]]()
         for n, (low, high) in enumerate(box):
             for at in range(low + 1, high):
                 (a, below), (b, above) = (
                     built((*box[:n], ends, *box[n + 1 :])) for ends in ((low, at), (at, high))
                 )
                 condition = index_of(axes[n]) - starts[n][at]
-                found.append((a + b + 1, Where((condition,), above, below)))
+                found.append((a + b + 1, ir.Where((condition,), above, below)))
         return min(found, key=lambda pair: pair[0])
 
     count, shorter = built(tuple((0, len(own)) for own in starts))

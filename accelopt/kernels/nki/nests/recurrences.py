@@ -6,10 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from accelopt.algorithm.algorithm import (
-    Definition,
-    Scan,
-)  # fmt: skip
+from accelopt.algorithm import ir
 from accelopt.algorithm.index import Axis, index_of
 from accelopt.kernels.nki.nests.axis_positions import At, Span, number_text
 from accelopt.kernels.nki.nests.nest import NotNested
@@ -35,11 +32,11 @@ class Recurrences:
         self.emitter = emitter
 
     def scan(
-        self, definition: Definition, parts: tuple[Value, Value, Value], where: Where,
+        self, definition: ir.Definition, parts: tuple[Value, Value, Value], where: Where,
         target: Callable[[Where], View], finish: Callable[[Where, View], None],
     ) -> None:  # fmt: skip
         """A recurrence along a free axis, part after part."""
-        assert isinstance(definition, Scan)
+        assert isinstance(definition, ir.Scan)
         along = definition.along
         if along in where.part:
             raise NotNested(f"{definition.out} runs along {along.name}, which lies on partitions")
@@ -91,12 +88,12 @@ class Recurrences:
 
         self.emitter.each(where, others, one)
 
-    def begins(self, definition: Definition, where: Where) -> float | None:
+    def begins(self, definition: ir.Definition, where: Where) -> float | None:
         """What stands before the first element of a recurrence that is taken step by step: where that is
         faster than along its axis, since many run beside each other, all of which lie in one tile. None
         for another one."""
         parts, emitter = self.emitter.reading.meanings[definition.out].scan, self.emitter
-        if parts is None or not isinstance(definition, Scan):
+        if parts is None or not isinstance(definition, ir.Scan):
             return None
         factor, _, initial = parts
         others = where.free(set(definition.axes) - {definition.along})
@@ -117,7 +114,7 @@ class Recurrences:
         return initial.constant
 
     def steps(
-        self, definition: Scan, factor: Value, term: Value, where: Where, view: View,
+        self, definition: ir.Scan, factor: Value, term: Value, where: Where, view: View,
         finish: Callable[[Where, View], None],
     ) -> None:  # fmt: skip
         """A recurrence step by step, all that run beside each other at once. The element before the first
@@ -135,7 +132,7 @@ class Recurrences:
         finish(where, view)
 
     def next_step(
-        self, definition: Scan, parts: tuple[Value, Value, Value], where: Where, view: View
+        self, definition: ir.Scan, parts: tuple[Value, Value, Value], where: Where, view: View
     ) -> None:
         """One step of a recurrence whose stage takes one in a round, of all that run beside each other."""
         emitter, along = self.emitter, definition.along
@@ -147,7 +144,7 @@ class Recurrences:
         emitter.settled(value, where, view)
         emitter.copy(where, others, state, view)
 
-    def step_of(self, definition: Scan, factor: Value, term: Value) -> tuple[Value, Value]:
+    def step_of(self, definition: ir.Scan, factor: Value, term: Value) -> tuple[Value, Value]:
         """The element of a recurrence before one, and that one."""
         emitter, along = self.emitter, definition.along
         builder = emitter.reading.builder
@@ -161,7 +158,7 @@ class Recurrences:
         return before, value
 
     def state_of(
-        self, definition: Scan, initial: Value, where: Where, axes: Sequence[Axis] = ()
+        self, definition: ir.Scan, initial: Value, where: Where, axes: Sequence[Axis] = ()
     ) -> View:
         """Where a recurrence stands after the rounds of a loop along it that were, for each round of the
         loops inside of that one, and for all places along some axes."""

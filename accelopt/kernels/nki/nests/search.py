@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from accelopt.algorithm.algorithm import Algorithm, axes_of
+from accelopt.algorithm.ir import Algorithm, axes_of
 from accelopt.kernels.nki.nests.lowering import Interface, Lowered, lower_nest
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, product_in, ready
 from accelopt.kernels.nki.nests.primitives import (

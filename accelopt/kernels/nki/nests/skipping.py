@@ -7,21 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from accelopt.algorithm.algorithm import (
-    Apply,
-    Constant,
-    Definition,
-    Expression,
-    Map,
-    Read,
-    Reduce,
-    Scan,
-    Where,
-    expressions_of,
-    own_axes,
-    parts_in,
-    parts_of,
-)
+from accelopt.algorithm import ir
 from accelopt.algorithm.functions import FUNCTIONS
 from accelopt.algorithm.index import ZERO, Axis, Index, index_of
 from accelopt.kernels.nki.nests.nest import NotNested
@@ -34,20 +20,20 @@ of the kernel look into)."""
 SAMPLES = 32
 
 
-def masks_of(definitions: Sequence[Definition], axis: Axis) -> set[Index]:
+def masks_of(definitions: Sequence[ir.Definition], axis: Axis) -> set[Index]:
     """The conditions on two axes or more that change along `axis`."""
     return {
         condition
         for definition in definitions
-        for part in parts_in(definition)
-        if isinstance(part, Where)
+        for part in ir.parts_in(definition)
+        if isinstance(part, ir.Where)
         for condition in part.conditions
         if len(condition.axes) > 1 and condition.is_affine and condition.coefficient(axis)
     }
 
 
 def masks_that_empty(
-    definitions: Sequence[Definition], axis: Axis, stored: Sequence[str]
+    definitions: Sequence[ir.Definition], axis: Axis, stored: Sequence[str]
 ) -> tuple[Index, ...]:
     """The conditions by which elements at the ends of an axis count for nothing in a stage of these
     definitions, of which some are `stored` in HBM: one for each end, or for one of them. Raises
@@ -58,7 +44,7 @@ def masks_that_empty(
         raise NotNested(
             f"{definitions[-1].out} has no single mask that empties an end of {axis.name}"
         )
-    summed = [{*d.reduced} for d in definitions if isinstance(d, Reduce) and axis in d.reduced]
+    summed = [{*d.reduced} for d in definitions if isinstance(d, ir.Reduce) and axis in d.reduced]
     along = {axis}.union(*summed[:1]).intersection(*summed)
     for mask, end in zip(masks, ends, strict=True):
         kept = {a: Index(a.extent - 1) if end else ZERO for a in along}
@@ -71,36 +57,36 @@ def masks_that_empty(
 
 
 def _check_nothing(
-    definitions: Sequence[Definition], axis: Axis, stored: Sequence[str], mask: Index
+    definitions: Sequence[ir.Definition], axis: Axis, stored: Sequence[str], mask: Index
 ) -> None:
     """Raises NotNested where what a mask excludes counts for something."""
-    empty: dict[Expression, np.ndarray] = {}
+    empty: dict[ir.Expression, np.ndarray] = {}
     for definition in definitions:
-        if axis not in own_axes(definition):
+        if axis not in ir.own_axes(definition):
             continue
-        values = _where_empty(expressions_of(definition)[0], mask, empty)
-        if isinstance(definition, Reduce) and axis in definition.reduced:
+        values = _where_empty(ir.expressions_of(definition)[0], mask, empty)
+        if isinstance(definition, ir.Reduce) and axis in definition.reduced:
             nothing = {"add": values == 0, "maximum": values <= LEAST}.get(definition.combiner)
             if nothing is None or not nothing.all():
                 raise NotNested(f"{definition.out} depends on what {mask} >= 0 excludes")
-        elif definition.out in stored or isinstance(definition, Scan):
+        elif definition.out in stored or isinstance(definition, ir.Scan):
             raise NotNested(f"{definition.out} has elements where {mask} >= 0 does not hold")
-        elif isinstance(definition, Map):
-            empty[Read(definition.out, tuple(map(index_of, definition.axes)))] = values
+        elif isinstance(definition, ir.Map):
+            empty[ir.Read(definition.out, tuple(map(index_of, definition.axes)))] = values
 
 
 def _where_empty(
-    expression: Expression, mask: Index, known: Mapping[Expression, np.ndarray]
+    expression: ir.Expression, mask: Index, known: Mapping[ir.Expression, np.ndarray]
 ) -> np.ndarray:  # fmt: skip
     """Samples of what an expression is where a mask fails: of other numbers that are read, any."""
-    if isinstance(expression, Constant):
+    if isinstance(expression, ir.Constant):
         return np.full(SAMPLES, expression.value)
     if expression in known:
         return known[expression]
-    if isinstance(expression, Where) and mask in expression.conditions:
+    if isinstance(expression, ir.Where) and mask in expression.conditions:
         return _where_empty(expression.on_false, mask, known)
-    values = [_where_empty(part, mask, known) for part in parts_of(expression)]
-    if isinstance(expression, Apply) and expression.function in FUNCTIONS:
+    values = [_where_empty(part, mask, known) for part in ir.parts_of(expression)]
+    if isinstance(expression, ir.Apply) and expression.function in FUNCTIONS:
         with np.errstate(all="ignore"):
             return np.asarray(FUNCTIONS[expression.function](*values))
     return np.random.default_rng(zlib.crc32(repr(expression).encode())).uniform(

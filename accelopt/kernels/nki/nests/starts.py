@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Literal
 
-from accelopt.algorithm.algorithm import (
+from accelopt.algorithm.contraction import Contraction
+from accelopt.algorithm.index import Axis
+from accelopt.algorithm.ir import (
     Algorithm,
     Definition,
     Read,
@@ -17,8 +19,6 @@ from accelopt.algorithm.algorithm import (
     own_axes,
     walk,
 )
-from accelopt.algorithm.contraction import Contraction
-from accelopt.algorithm.index import Axis
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.nests import lowering
 from accelopt.kernels.nki.nests.computed_together import (

@@ -10,20 +10,7 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping
 
-from accelopt.algorithm.algorithm import (
-    Apply,
-    Definition,
-    Expression,
-    Indirect,
-    Map,
-    Read,
-    Reduce,
-    Where,
-    axes_of,
-    indices_of,
-    substituted,
-    walk,
-)
+from accelopt.algorithm import ir
 from accelopt.algorithm.contraction import contraction, factors_of
 from accelopt.algorithm.index import Index, index_of
 from accelopt.hardware import Hardware
@@ -40,34 +27,34 @@ LEAST_SHARED = 6
 """Terms from which on two engines add them."""
 
 
-def is_short(definition: Definition) -> bool:
+def is_short(definition: ir.Definition) -> bool:
     """Whether a definition is a short sum of computed terms: not where the Tensor engine multiplies, nor
     where nothing is computed of what is summed."""
     return (
-        isinstance(definition, Reduce)
+        isinstance(definition, ir.Reduce)
         and definition.combiner == "add"
         and math.prod(axis.extent for axis in definition.reduced) <= MOST_TERMS
         and contraction(definition) is None
-        and not isinstance(definition.expression, Read)
+        and not isinstance(definition.expression, ir.Read)
     )
 
 
-def decided(definition: Definition) -> Definition:
+def decided(definition: ir.Definition) -> ir.Definition:
     """A short sum as its terms where places or conditions in it depend on the term: each has its own then."""
-    if not isinstance(definition, Reduce) or not is_short(definition):
+    if not isinstance(definition, ir.Reduce) or not is_short(definition):
         return definition
-    parts = list(walk(definition.expression))
-    plain = all(index.is_affine for part in parts for index in indices_of(part))
-    if plain and not any(isinstance(part, (Where, Indirect)) for part in parts):
+    parts = list(ir.walk(definition.expression))
+    plain = all(index.is_affine for part in parts for index in ir.indices_of(part))
+    if plain and not any(isinstance(part, (ir.Where, ir.Indirect)) for part in parts):
         return definition
-    return Map(definition.out, definition.axes, sum_of(terms_of(definition)))
+    return ir.Map(definition.out, definition.axes, sum_of(terms_of(definition)))
 
 
-def terms_of(definition: Reduce) -> list[Expression]:
+def terms_of(definition: ir.Reduce) -> list[ir.Expression]:
     """What a sum is the sum of, in order."""
     sizes = [range(axis.extent) for axis in definition.reduced]
     return [
-        substituted(
+        ir.substituted(
             definition.expression,
             {a: Index(n) for a, n in zip(definition.reduced, numbers, strict=True)},
             {},
@@ -76,26 +63,26 @@ def terms_of(definition: Reduce) -> list[Expression]:
     ]
 
 
-def sum_of(terms: Iterable[Expression]) -> Expression:
+def sum_of(terms: Iterable[ir.Expression]) -> ir.Expression:
     """The sum of some terms, from the first to the last."""
     total, *rest = terms
     for term in rest:
-        total = Apply("add", (total, term))
+        total = ir.Apply("add", (total, term))
     return total
 
 
-def is_weighted(definition: Definition, lying: Iterable[str], widths: Mapping[str, int]) -> bool:
+def is_weighted(definition: ir.Definition, lying: Iterable[str], widths: Mapping[str, int]) -> bool:
     """Whether a definition is a sum of few terms that are each one instruction: a tile times a number a
     partition. `lying` are the axes on partitions; of others in loops, `widths` has how many elements are taken
     at once."""
-    if not isinstance(definition, Reduce) or definition.combiner != "add":
+    if not isinstance(definition, ir.Reduce) or definition.combiner != "add":
         return False
     own = {axis for axis in definition.axes if axis.name not in lying}
     free = {axis: widths.get(axis.name, axis.extent) for axis in own}
     wide = {axis for axis, width in free.items() if width > 1}
     summed = definition.reduced
-    factors = [f for f in factors_of(definition.expression) if axes_of(f) & {*summed}]
-    numbers = [factor for factor in factors if not axes_of(factor) & wide]
+    factors = [f for f in factors_of(definition.expression) if ir.axes_of(f) & {*summed}]
+    numbers = [factor for factor in factors if not ir.axes_of(factor) & wide]
     return (
         len(factors) > 1
         and len(numbers) > 0
@@ -104,18 +91,18 @@ def is_weighted(definition: Definition, lying: Iterable[str], widths: Mapping[st
     )
 
 
-def in_own_terms(definition: Reduce, spec: Hardware, shared: bool) -> list[Map]:
+def in_own_terms(definition: ir.Reduce, spec: Hardware, shared: bool) -> list[ir.Map]:
     """A sum as its terms; where Vector and GpSimd have `shared` them, those that GpSimd adds are definitions
     before it: as many as it adds while Vector adds the others and their sum."""
     terms = terms_of(definition)
     vector = spec.two_input_cycles_per_element / spec.vector_ghz
     gpsimd = spec.gpsimd_cycles_per_element / spec.gpsimd_ghz
     count = int(len(terms) * vector / (vector + gpsimd))
-    own = list[Map]()
+    own = list[ir.Map]()
     if shared and len(terms) >= LEAST_SHARED and not spec.vector_gpsimd_exclusive:
         names = (f"{definition.out}_at_{n}" for n in range(len(terms) - count, len(terms)))
-        own = [Map(n, definition.axes, t) for n, t in zip(names, terms[-count:], strict=True)]
+        own = [ir.Map(n, definition.axes, t) for n, t in zip(names, terms[-count:], strict=True)]
         del terms[-count:]
     places = tuple(map(index_of, definition.axes))
-    apart = [sum_of(Read(term.out, places) for term in own)] if own else []
-    return [*own, Map(definition.out, definition.axes, sum_of((*terms, *apart)))]
+    apart = [sum_of(ir.Read(term.out, places) for term in own)] if own else []
+    return [*own, ir.Map(definition.out, definition.axes, sum_of((*terms, *apart)))]

@@ -9,7 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from accelopt.algorithm.algorithm import (
+from accelopt.algorithm.contraction import ONE, Contraction
+from accelopt.algorithm.functions import COMPARISONS, ROUNDINGS
+from accelopt.algorithm.index import Axis, Floor, Index, index_of
+from accelopt.algorithm.ir import (
     Algorithm,
     Constant,
     Definition,
@@ -22,9 +25,6 @@ from accelopt.algorithm.algorithm import (
     Where,
     substituted,
 )
-from accelopt.algorithm.contraction import ONE, Contraction
-from accelopt.algorithm.functions import COMPARISONS, ROUNDINGS
-from accelopt.algorithm.index import Axis, Floor, Index, index_of
 from accelopt.kernels.nki.nests.nest import product_in
 from accelopt.kernels.nki.nests.normal_form_values import Builder
 from accelopt.kernels.nki.nests.preparing import MOST_PIECES

@@ -7,9 +7,9 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from accelopt.algorithm.algorithm import Array
 from accelopt.algorithm.functions import COMPARISONS
 from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.ir import Array
 from accelopt.algorithm.value_nodes import RANKED
 from accelopt.hardware import Hardware
 from accelopt.kernels.nki.nests.axis_positions import At, FreeNames, Span, number_text

@@ -16,18 +16,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
 
-from accelopt.algorithm.algorithm import (
-    Algorithm,
-    Array,
-    Map,
-    Read,
-    Scan,
-    from_json,
-    indices_of,
-    own_axes,
-    parts_in,
-    reads_in,
-)
+from accelopt.algorithm import ir
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.nests.lowering import shape_text
@@ -193,7 +182,7 @@ class Longer(NamedTuple):
     dimensions: frozenset[tuple[str, int]]
 
 
-def _row_axes(algorithm: Algorithm) -> Iterator[tuple[Axis, Longer]]:
+def _row_axes(algorithm: ir.Algorithm) -> Iterator[tuple[Axis, Longer]]:
     """The axes of results that stand alone, or outermost, wherever they stand: along them all is
     independent."""
     for axis in algorithm.definitions[-1].axes:
@@ -201,7 +190,7 @@ def _row_axes(algorithm: Algorithm) -> Iterator[tuple[Axis, Longer]]:
             yield axis, longer
 
 
-def _longer(algorithm: Algorithm, axis: Axis) -> Longer | None:
+def _longer(algorithm: ir.Algorithm, axis: Axis) -> Longer | None:
     """What grows with an axis; None where that is more than trip counts and shapes, or no argument has
     the axis as a dimension."""
     extents = {array.name: array.shape for array in (*algorithm.inputs, *algorithm.outputs)}
@@ -225,12 +214,12 @@ def _longer(algorithm: Algorithm, axis: Axis) -> Longer | None:
     for definition in algorithm.definitions:
         bound = (
             (definition.along,)
-            if isinstance(definition, Scan)
-            else own_axes(definition)[len(definition.axes) :]
+            if isinstance(definition, ir.Scan)
+            else ir.own_axes(definition)[len(definition.axes) :]
         )
-        parts = [part for part in parts_in(definition) if not isinstance(part, Read)]
+        parts = [part for part in ir.parts_in(definition) if not isinstance(part, ir.Read)]
         if axes.intersection(bound) or any(
-            axes.intersection(index.axes) for part in parts for index in indices_of(part)
+            axes.intersection(index.axes) for part in parts for index in ir.indices_of(part)
         ):
             return None
     found = Longer(frozenset(axes), frozenset(dimensions))
@@ -240,12 +229,12 @@ def _longer(algorithm: Algorithm, axis: Axis) -> Longer | None:
     return found if known and any(a in algorithm.inputs for a in grown) else None
 
 
-def _places(algorithm: Algorithm) -> Iterator[tuple[str, int, Index]]:
+def _places(algorithm: ir.Algorithm) -> Iterator[tuple[str, int, Index]]:
     """Each dimension of an array that is written or read, with its index."""
     for definition in algorithm.definitions:
         for n, own in enumerate(definition.axes):
             yield definition.out, n, index_of(own)
-        for read in reads_in(definition):
+        for read in ir.reads_in(definition):
             for n, index in enumerate(read.indices):
                 yield read.array, n, index
 
@@ -264,7 +253,7 @@ def _outermost(index: Index, extent: int) -> Axis | None:
     return None
 
 
-def _given(array: Array, axis: Axis, longer: Longer) -> int | None:
+def _given(array: ir.Array, axis: Axis, longer: Longer) -> int | None:
     """The dimension of an array, as it is given, that an axis is; None where it is none alone."""
     for n, extent in enumerate(array.shape):
         if (array.name, n) in longer.dimensions:
@@ -286,17 +275,18 @@ def _with_rows(lifted: Lifted, axis: Axis, longer: Longer, extent: int) -> Lifte
     texts = {}
     for one in longer.axes:
         forms = (
-            Map("", (Axis(one.name, e),), Read("", ())) for e in (one.extent, grown(one.extent))
+            ir.Map("", (Axis(one.name, e),), ir.Read("", ()))
+            for e in (one.extent, grown(one.extent))
         )
         old, new = (
-            Algorithm("", (), (form,), ()).to_json().partition('"axes": [')[2].partition("]")[0]
+            ir.Algorithm("", (), (form,), ()).to_json().partition('"axes": [')[2].partition("]")[0]
             for form in forms
         )
         texts[old] = new
     pattern = "|".join(map(re.escape, texts))
-    changed = from_json(re.sub(pattern, lambda found: texts[found[0]], algorithm.to_json()))
+    changed = ir.from_json(re.sub(pattern, lambda found: texts[found[0]], algorithm.to_json()))
 
-    def longer_array(array: Array) -> Array:
+    def longer_array(array: ir.Array) -> ir.Array:
         place = _given(array, axis, longer)
         shape = (
             grown(e) if (array.name, n) in longer.dimensions else e

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from accelopt.algorithm.algorithm import Algorithm, Read, expressions_of, with_names
+from accelopt.algorithm.ir import Algorithm, Read, expressions_of, with_names
 from accelopt.kernels.nki.kernel_function import KernelFunction, NoKernel, traced_function
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifting import lift

@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from accelopt.algorithm.algorithm import Algorithm
 from accelopt.algorithm.equality import nearly_equal
+from accelopt.algorithm.ir import Algorithm
 from accelopt.algorithm.notation import definition_text
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.arguments import ParameterFacts

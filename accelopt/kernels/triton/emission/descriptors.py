@@ -12,8 +12,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from accelopt.algorithm.algorithm import Array, Expression, Read, axes_of, walk
 from accelopt.algorithm.index import ZERO, Axis, Index, index_of
+from accelopt.algorithm.ir import Array, Expression, Read, axes_of, walk
 from accelopt.kernels.triton.emission.groups import address, flat
 from accelopt.kernels.triton.emission.tiles import Tiles
 

@@ -13,24 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from accelopt.algorithm.algorithm import (
-    Algorithm,
-    Array,
-    Definition,
-    Expression,
-    Indirect,
-    Map,
-    Read,
-    Reduce,
-    Scan,
-    axes_of,
-    expressions_of,
-    parts_of,
-    substituted,
-    walk,
-    with_expressions,
-    with_parts,
-)
+from accelopt.algorithm import ir
 from accelopt.algorithm.contraction import Contraction
 from accelopt.algorithm.index import ZERO, Axis, Floor, Index, index_of
 from accelopt.kernels.triton.emission.scattering import Scatter, scattered
@@ -44,7 +27,7 @@ Substitution = Mapping[Axis, Index]
 class Member:
     """A definition over the axes of its group; `place` are the indices of its elements in its array."""
 
-    definition: Definition
+    definition: ir.Definition
     place: tuple[Index, ...]
     scatter: Scatter | None = None
 
@@ -56,7 +39,7 @@ class Member:
     @property
     def reduced(self) -> tuple[Axis, ...]:
         """The axes that it reduces."""
-        return self.definition.reduced if isinstance(self.definition, Reduce) else ()
+        return self.definition.reduced if isinstance(self.definition, ir.Reduce) else ()
 
     @cached_property
     def product(self) -> Contraction | None:
@@ -66,30 +49,30 @@ class Member:
     @cached_property
     def every_axis(self) -> frozenset[Axis]:
         """Every axis that it has or depends on."""
-        own = (axis for e in self._expressions for axis in axes_of(e))
+        own = (axis for e in self._expressions for axis in ir.axes_of(e))
         return frozenset((*own, *self.axes))
 
     @property
-    def _expressions(self) -> tuple[Expression, ...]:
+    def _expressions(self) -> tuple[ir.Expression, ...]:
         """What is computed for it, with where it is stored."""
-        found = expressions_of(self.definition)
+        found = ir.expressions_of(self.definition)
         return found if self.scatter is None else (*found, self.scatter.number, *self.scatter.tests)
 
     @cached_property
-    def parts(self) -> list[tuple[Expression, frozenset[Axis]]]:
+    def parts(self) -> list[tuple[ir.Expression, frozenset[Axis]]]:
         """Everything that is computed of an element, or of an operand where it is a matrix product, and the
         axes that it depends on."""
         product = self.product
-        whole = expressions_of(self.definition)
+        whole = ir.expressions_of(self.definition)
         if product is not None:
             whole = (product.left, product.right, product.scale)
-        return [(part, axes_of(part)) for expression in whole for part in walk(expression)]
+        return [(part, ir.axes_of(part)) for expression in whole for part in ir.walk(expression)]
 
     @cached_property
-    def reads(self) -> list[Read]:
+    def reads(self) -> list[ir.Read]:
         """What it reads."""
-        parts = (part for e in self._expressions for part in walk(e))
-        return [part for part in parts if isinstance(part, Read)]
+        parts = (part for e in self._expressions for part in ir.walk(e))
+        return [part for part in parts if isinstance(part, ir.Read)]
 
     @cached_property
     def axes(self) -> tuple[Axis, ...]:
@@ -100,14 +83,15 @@ class Member:
         """With indices in the place of axes."""
         if not axes:
             return self
-        made = with_expressions(
-            self.definition, [substituted(e, axes, {}) for e in expressions_of(self.definition)]
+        made = ir.with_expressions(
+            self.definition,
+            [ir.substituted(e, axes, {}) for e in ir.expressions_of(self.definition)],
         )
         place = tuple(index.substitute(axes) for index in self.place)
         made = replace(made, axes=_parts(self.definition.axes, axes))
-        if isinstance(made, Reduce):
+        if isinstance(made, ir.Reduce):
             made = replace(made, reduced=_parts(made.reduced, axes))
-        if isinstance(made, Scan) and made.along in axes:
+        if isinstance(made, ir.Scan) and made.along in axes:
             (along,) = axes[made.along].axes
             made = replace(made, along=along)
         return Member(made, place, self.scatter and moved_scatter(self.scatter, axes))
@@ -121,7 +105,7 @@ def _parts(axes: Iterable[Axis], moved: Substitution) -> tuple[Axis, ...]:
     return tuple(found)
 
 
-def member_of(definition: Definition) -> Member:
+def member_of(definition: ir.Definition) -> Member:
     """A definition alone: axes of one element are 0."""
     place = tuple(index_of(a) if a.extent > 1 else ZERO for a in definition.axes)
     scatter: Scatter | None = None
@@ -159,7 +143,7 @@ class Group:
     @cached_property
     def reduced(self) -> frozenset[Axis]:
         """The axes that some member reduces or scans along."""
-        along = {m.definition.along for m in self.members if isinstance(m.definition, Scan)}
+        along = {m.definition.along for m in self.members if isinstance(m.definition, ir.Scan)}
         return frozenset({axis for member in self.members for axis in member.reduced} | along)
 
     @cached_property
@@ -172,7 +156,7 @@ class Group:
         return next((member for member in self.members if member.out == name), None)
 
 
-def flat(read: Read, arrays: Mapping[str, Array]) -> Index:
+def flat(read: ir.Read, arrays: Mapping[str, ir.Array]) -> Index:
     """The address of an element, in elements."""
     return address(read.indices, arrays[read.array].shape)
 
@@ -246,7 +230,7 @@ def _cut(axis: Axis, size: int) -> tuple[Axis, Axis]:
 
 
 def with_member(
-    group: Group, added: Member, arrays: Mapping[str, Array], reader: Member | None = None
+    group: Group, added: Member, arrays: Mapping[str, ir.Array], reader: Member | None = None
 ) -> Group | None:
     """The group with a member more; None where the member needs elements of it that another program or a
     later part of a loop computes. With a `reader` of both its axes are those of the elements that are read
@@ -277,7 +261,7 @@ def with_member(
     known = sorted(
         (p for p in set(held) if not _looked_up(p[0])), key=lambda pair: -len(pair[0].axes)
     )
-    for read in sorted(apart.reads, key=lambda r: -len(axes_of(r))):
+    for read in sorted(apart.reads, key=lambda r: -len(ir.axes_of(r))):
         if _looked_up(flat(read, arrays)):
             continue
         for where, array in known:
@@ -305,7 +289,9 @@ def with_member(
     return result
 
 
-def together(first: Group, members: Sequence[Member], arrays: Mapping[str, Array]) -> Group | None:
+def together(
+    first: Group, members: Sequence[Member], arrays: Mapping[str, ir.Array]
+) -> Group | None:
     """A group with members more, those later that share nothing with the first ones alone. Where that fails, members
     that share nothing are over the axes by which a later one reads them beside the group's."""
     for by_readers in (False, True):
@@ -388,7 +374,7 @@ def joined(group: Group) -> Group:
     families: dict[tuple[object, ...], list[Axis]] = {}
     for axis in group.axes:
         families.setdefault(roles[axis], []).append(axis)
-    along = {m.definition.along for m in group.members if isinstance(m.definition, Scan)}
+    along = {m.definition.along for m in group.members if isinstance(m.definition, ir.Scan)}
     moved: dict[Axis, Index] = {}
     order: dict[Axis, tuple[Axis, ...]] = {}
     for axes in families.values():
@@ -407,29 +393,29 @@ def joined(group: Group) -> Group:
 
 def _looked_up_alike(group: Group) -> Group:
     """The group with one axis for the numbers of all lookups of the same place: equal elements are equal expressions."""
-    names: dict[tuple[Expression, int], Axis] = {}
-    done: dict[Expression, Expression] = {}
+    names: dict[tuple[ir.Expression, int], Axis] = {}
+    done: dict[ir.Expression, ir.Expression] = {}
 
-    def put(expression: Expression) -> Expression:
+    def put(expression: ir.Expression) -> ir.Expression:
         if expression in done:
             return done[expression]
         made = expression
-        if isinstance(expression, Indirect):
+        if isinstance(expression, ir.Indirect):
             at = put(expression.at)
             place = (at, expression.axis.extent)
             axis = names.setdefault(place, Axis(f"@of{len(names)}", expression.axis.extent))
-            element = substituted(expression.element, {expression.axis: index_of(axis)}, {})
-            made = Indirect(axis, at, put(element))
+            element = ir.substituted(expression.element, {expression.axis: index_of(axis)}, {})
+            made = ir.Indirect(axis, at, put(element))
         else:
-            made = with_parts(expression, map(put, parts_of(expression)))
+            made = ir.with_parts(expression, map(put, ir.parts_of(expression)))
         done[expression] = made
         return made
 
     found = []
     for member in group.members:
-        expressions = expressions_of(member.definition)
-        if any(isinstance(part, Indirect) for e in expressions for part in walk(e)):
-            made = with_expressions(member.definition, map(put, expressions))
+        expressions = ir.expressions_of(member.definition)
+        if any(isinstance(part, ir.Indirect) for e in expressions for part in ir.walk(e)):
+            made = ir.with_expressions(member.definition, map(put, expressions))
             member = replace(member, definition=made)
         found.append(member)
     return Group(tuple(found))
@@ -437,15 +423,15 @@ def _looked_up_alike(group: Group) -> Group:
 
 def _joined(member: Member, moved: Substitution, order: Mapping[Axis, tuple[Axis, ...]]) -> Member:
     definition = member.definition
-    made = with_expressions(
-        definition, [substituted(e, moved, {}) for e in expressions_of(definition)]
+    made = ir.with_expressions(
+        definition, [ir.substituted(e, moved, {}) for e in ir.expressions_of(definition)]
     )
 
     def whole(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
         return tuple(dict.fromkeys(next(iter(moved[a].axes)) if a in moved else a for a in axes))
 
     made = replace(made, axes=whole(definition.axes))
-    if isinstance(made, Reduce):
+    if isinstance(made, ir.Reduce):
         made = replace(made, reduced=whole(made.reduced))
     place = tuple(index.substitute(moved) for index in member.place)
     return Member(made, place, member.scatter and moved_scatter(member.scatter, moved))
@@ -456,20 +442,20 @@ def _role(member: Member, axis: Axis) -> object:
     if found is not None:
         sides = (found.batch, found.rows, found.columns, found.contracted)
         return next((n for n, axes in enumerate(sides) if axis in axes), None)
-    if isinstance(definition, Map):
+    if isinstance(definition, ir.Map):
         return axis in definition.axes
     return axis in definition.axes, axis in member.reduced
 
 
-def arrays_of(algorithm: Algorithm) -> dict[str, Array]:
+def arrays_of(algorithm: ir.Algorithm) -> dict[str, ir.Array]:
     """Every array: inputs and results as they are, what lies between in fp32."""
     found = {array.name: array for array in algorithm.inputs}
     for definition in algorithm.definitions:
         shape = tuple(axis.extent for axis in definition.axes)
-        found[definition.out] = Array(definition.out, shape, "float32", shape)
+        found[definition.out] = ir.Array(definition.out, shape, "float32", shape)
     for array in algorithm.outputs:
         shape = found[array.name].shape
-        found[array.name] = Array(array.name, shape, array.dtype, array.given)
+        found[array.name] = ir.Array(array.name, shape, array.dtype, array.given)
     return found
 
 

@@ -11,20 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from accelopt.algorithm.algorithm import (
-    Apply,
-    Array,
-    Constant,
-    Expression,
-    Read,
-    Reduce,
-    Scan,
-    axes_of,
-    expressions_of,
-    parts_of,
-    walk,
-    with_parts,
-)
+from accelopt.algorithm import ir
 from accelopt.algorithm.contraction import ONE, Contraction
 from accelopt.algorithm.index import Axis, Floor, Index, index_of
 from accelopt.algorithm.value_nodes import NEUTRAL
@@ -61,7 +48,7 @@ class KernelText:
     """Writes one kernel. `stored` are the arrays that others read."""
 
     def __init__(
-        self, name: str, group: Group, kernel: Kernel, arrays: Mapping[str, Array],
+        self, name: str, group: Group, kernel: Kernel, arrays: Mapping[str, ir.Array],
         stored: set[str], precision: str,
     ) -> None:  # fmt: skip
         self.name, self.group, self.tiles = name, group, Tiles(group, kernel, stored)
@@ -155,7 +142,7 @@ class KernelText:
             names = {packing.numbers: closed(f"segment * {packing.beside}")}
             ends.append("")
             for term, factor in sorted(terms_of(number)[0], key=str):
-                assert isinstance(term, Read)
+                assert isinstance(term, ir.Read)
                 at = self.values.index_text(term.indices[0], names)
                 inside = f"mask=segment < {packing.segments}, other=0"
                 ends[-1] += (
@@ -243,13 +230,13 @@ class KernelText:
 
     def _range(
         self, sums: Sequence[Member], kept: Sequence[Member]
-    ) -> tuple[str, str | None, str, frozenset[Index | Expression]]:
+    ) -> tuple[str, str | None, str, frozenset[Index | ir.Expression]]:
         """The part of the walked axis in which something is added, and up to where all of some conditions
         hold that decide that."""
         assert self.walked is not None
         axis, size = self.walked, self.tiles.sizes[self.walked]
         begin, end, whole = "0", str(axis.extent), list[str]()
-        decided = set[Index | Expression]()
+        decided = set[Index | ir.Expression]()
         common = [set(conditions_of(self._resolved(m))) for m in sums]
         for condition in sorted(set.intersection(*common), key=str) if sums and not kept else ():
             if not isinstance(condition, Index):
@@ -279,7 +266,7 @@ class KernelText:
             full = f"tl.minimum({full}, {one})"
         return begin, f"tl.maximum({full}, 0) // {size} * {size}", end, frozenset(decided)
 
-    def _last(self, test: Expression) -> tuple[str, str] | None:
+    def _last(self, test: ir.Expression) -> tuple[str, str] | None:
         """Where along the walked axis a test at run time holds no longer for any element of a program's tile,
         and where not for all."""
         bound = bound_by(test)
@@ -302,10 +289,10 @@ class KernelText:
     def _at_corner(self, bound: Bound, index: Index, first: bool) -> str | None:
         """The largest or the least value of a bound's terms and an index in a program's tile."""
         for term, _ in bound.terms:
-            own = axes_of(term)
+            own = ir.axes_of(term)
             if self.walked in own or self.tiles.dims(own):
                 return None
-            if any(isinstance(p, Read) and self.group.member(p.array) for p in walk(term)):
+            if any(isinstance(p, ir.Read) and self.group.member(p.array) for p in ir.walk(term)):
                 return None
         value = self.values.value(sum_of(bound.terms), (), ())
         corner = self._corner(index, first)
@@ -342,22 +329,22 @@ class KernelText:
                 parts.append(self.values.index_text(part, last))
         return " + ".join(parts)
 
-    def _resolved(self, member: Member) -> Reduce:
+    def _resolved(self, member: Member) -> ir.Reduce:
         """A reduction whose summand has the choices of the elements in it that this kernel computes."""
-        assert isinstance(member.definition, Reduce)
+        assert isinstance(member.definition, ir.Reduce)
 
-        def put(expression: Expression) -> Expression:
-            if isinstance(expression, Read):
+        def put(expression: ir.Expression) -> ir.Expression:
+            if isinstance(expression, ir.Read):
                 other = self.group.member(expression.array)
                 if (
                     other is not None
                     and not other.reduced
-                    and not isinstance(other.definition, Scan)
+                    and not isinstance(other.definition, ir.Scan)
                 ):
-                    (found,) = expressions_of(other.definition)
+                    (found,) = ir.expressions_of(other.definition)
                     return put(found)
                 return expression
-            return with_parts(expression, map(put, parts_of(expression)))
+            return ir.with_parts(expression, map(put, ir.parts_of(expression)))
 
         return replace(member.definition, expression=simple(put(member.definition.expression), {}))
 
@@ -377,7 +364,7 @@ class KernelText:
         running = [m for m in self.group.members if self._alpha(m) is not None]
         return not any(member.out in {r.array for r in m.reads} for m in running)
 
-    def _alpha(self, member: Member) -> Expression | None:
+    def _alpha(self, member: Member) -> ir.Expression | None:
         if self.walked not in member.reduced:
             return None
         behind = self.tiles.reductions_behind(member)
@@ -386,7 +373,7 @@ class KernelText:
         return self.tiles.growth(member, now) if now else None
 
     def _begin(self, member: Member) -> None:
-        assert isinstance(member.definition, Reduce)
+        assert isinstance(member.definition, ir.Reduce)
         dims = self._state(member)
         shape = ", ".join(str(self.tiles.sizes[a]) for a in dims)
         neutral = number_text(NEUTRAL[member.definition.combiner])
@@ -397,7 +384,7 @@ class KernelText:
     def _accumulate(self, member: Member, now: set[str]) -> None:
         """Adds a tile of the walked axis."""
         definition = member.definition
-        assert isinstance(definition, Reduce) and self.values.inner is not None
+        assert isinstance(definition, ir.Reduce) and self.values.inner is not None
         variable, dims = self.values.outer.held[member.out]
         alpha, product = self._alpha(member), self.tiles.product(member)
         scope = self.values.inner
@@ -422,7 +409,7 @@ class KernelText:
 
     def _end(self, member: Member) -> None:
         definition = member.definition
-        assert isinstance(definition, Reduce)
+        assert isinstance(definition, ir.Reduce)
         variable, dims = self.values.outer.held[member.out]
         left = [a for a in dims if a not in definition.axes]
         if left:
@@ -442,7 +429,7 @@ class KernelText:
         if scope is self.values.outer or stored:
             self._store(member)
 
-    def _over_axes(self, value: str, definition: Reduce) -> str:
+    def _over_axes(self, value: str, definition: ir.Reduce) -> str:
         dims = self.tiles.dims([*definition.axes, *definition.reduced])
         for n in reversed(range(len(dims))):
             if dims[n] in definition.reduced:
@@ -451,7 +438,7 @@ class KernelText:
                     self.values.helpers.add("_multiplied")
         return value
 
-    def _tile(self, definition: Reduce, dims: Axes) -> str:
+    def _tile(self, definition: ir.Reduce, dims: Axes) -> str:
         """The elements that are combined, those neutral that lie behind an axis's end."""
         value = self.values.single(self.values.value(definition.expression, dims, ()))
         value = self.values.whole(value, definition.expression, dims)
@@ -478,7 +465,7 @@ class KernelText:
         precise = "" if kind != "float32" else f', input_precision="{self.precision}"'
         scope.add(f"{variable} = tl.dot({texts[0]}, {texts[1]}, {variable}{precise})")
 
-    def _operand(self, expression: Expression, dims: Axes, inner: Axis, kind: str) -> str:
+    def _operand(self, expression: ir.Expression, dims: Axes, inner: Axis, kind: str) -> str:
         given = self.values.value(expression, dims, ())
         text = given.text
         if given.kind != kind:
@@ -486,21 +473,23 @@ class KernelText:
             text = text if kind == "float32" else f"{closed(text)}.to({FORMATS[kind]})"
         text = self.values.whole(text, expression, dims)
         masks = self.values.overhang([inner], dims)
-        if masks and not isinstance(expression, Read):
+        if masks and not isinstance(expression, ir.Read):
             text = f"tl.where({masks[0]}, {bare(text)}, 0.0)"
             text = text if kind == "float32" else f"{text}.to({FORMATS[kind]})"
         return bare(text)
 
-    def _rescale(self, alpha: Expression, now: set[str], dims: Axes) -> str:
+    def _rescale(self, alpha: ir.Expression, now: set[str], dims: Axes) -> str:
         """What a running sum is multiplied by."""
         scope = self.values.inner
         assert scope is not None
-        names = sorted({p.array for p in walk(alpha) if isinstance(p, Read) and p.array in now})
+        names = sorted(
+            {p.array for p in ir.walk(alpha) if isinstance(p, ir.Read) and p.array in now}
+        )
         key = (alpha, "rescaled")
         if key not in scope.known:
             own = self.tiles.dims([a for n in names for a in self.values.outer.held[n].dims])
             rise = grown(_renamed(alpha, names), self._finite(alpha, now))
-            text = self.values.value(Apply("exp", (rise,)), own, ()).text
+            text = self.values.value(ir.Apply("exp", (rise,)), own, ()).text
             if not vanishes(alpha):
                 nothing = (
                     f'({self.values.outer.held[n].text}_before == float("-inf"))' for n in names
@@ -513,12 +502,12 @@ class KernelText:
         name = scope.known[key].text
         return self.values.expanded(self.values.outer.held[f"{name}@"], dims)
 
-    def _finite(self, expression: Expression, now: set[str]) -> Expression:
+    def _finite(self, expression: ir.Expression, now: set[str]) -> ir.Expression:
         """With 0 in the place of a running maximum of nothing."""
         scope = self.values.inner
         assert scope is not None
-        for part in list(walk(expression)):
-            if isinstance(part, Read) and part.array in now:
+        for part in list(ir.walk(expression)):
+            if isinstance(part, ir.Read) and part.array in now:
                 finite = f"{part.array}@finite"
                 if finite not in scope.held:
                     held = self.values.outer.held[part.array]
@@ -542,9 +531,9 @@ class KernelText:
         definition, scope = member.definition, self._scope(member)
         variable = self.values.variable(member.out)
         dims = self.tiles.dims(definition.axes)
-        if isinstance(definition, Scan):
+        if isinstance(definition, ir.Scan):
             value = self._scanned(definition, dims)
-        elif isinstance(definition, Reduce):
+        elif isinstance(definition, ir.Reduce):
             product = self.tiles.product(member)
             if product is not None:
                 shape = ", ".join(str(self.tiles.sizes[a]) for a in dims)
@@ -566,7 +555,7 @@ class KernelText:
             self._store(member)
         return scope.held[member.out]
 
-    def _scanned(self, scan: Scan, dims: Axes) -> str:
+    def _scanned(self, scan: ir.Scan, dims: Axes) -> str:
         if (scan.scale, scan.combine) != ("multiply", "add"):
             raise NotEmitted(f"{scan.out} is a recurrence by {scan.scale} and {scan.combine}")
         if scan.along not in dims:
@@ -576,14 +565,14 @@ class KernelText:
             self.values.single(self.values.value(scan.term, dims, ())), scan.term, dims
         )
         factor = self.values.single(self.values.value(scan.factor, dims, ()))
-        if scan.factor == Constant(1.0) and scan.initial == Constant(0.0):
+        if scan.factor == ir.Constant(1.0) and scan.initial == ir.Constant(0.0):
             return f"tl.cumsum({bare(term)}, {along})"
         factor = self.values.whole(factor, scan.factor, dims)
         self.values.helpers.add("_recurrence")
         pair = f"({bare(factor)}, {bare(term)})"
         scope, names = self.values.outer, [self.values.fresh(n) for n in ("scale", "scanned")]
         scope.add(f"{', '.join(names)} = tl.associative_scan({pair}, {along}, _recurrence)")
-        if scan.initial == Constant(0.0):
+        if scan.initial == ir.Constant(0.0):
             return names[1]
         initial = self.values.single(self.values.value(scan.initial, dims, ()))
         return f"{names[1]} + {names[0]} * {initial}"
@@ -618,8 +607,8 @@ class KernelText:
 
 
 def _renamed(
-    expression: Expression, names: Sequence[str] | set[str], end: str = "@before"
-) -> Expression:
-    if isinstance(expression, Read) and expression.array in names:
+    expression: ir.Expression, names: Sequence[str] | set[str], end: str = "@before"
+) -> ir.Expression:
+    if isinstance(expression, ir.Read) and expression.array in names:
         return replace(expression, array=f"{expression.array}{end}")
-    return with_parts(expression, [_renamed(p, names, end) for p in parts_of(expression)])
+    return ir.with_parts(expression, [_renamed(p, names, end) for p in ir.parts_of(expression)])

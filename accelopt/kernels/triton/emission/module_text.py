@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from accelopt.algorithm.algorithm import Algorithm, Array, Map, Read
 from accelopt.algorithm.index import index_of
+from accelopt.algorithm.ir import Algorithm, Array, Map, Read
 from accelopt.kernels.triton.emission.functions import FORMATS, HELPERS, number_text
 from accelopt.kernels.triton.emission.groups import (
     Group,

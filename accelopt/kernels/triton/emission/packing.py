@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from accelopt.algorithm.algorithm import Expression, Read, axes_of, substituted
 from accelopt.algorithm.index import Axis, Floor, Index, index_of
+from accelopt.algorithm.ir import Expression, Read, axes_of, substituted
 from accelopt.kernels.triton.emission.groups import Member
 from accelopt.kernels.triton.emission.runtime_bounds import terms_of
 

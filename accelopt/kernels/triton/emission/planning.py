@@ -14,8 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from accelopt.algorithm.algorithm import Algorithm, Array, Reduce, Scan, arrays_read
 from accelopt.algorithm.index import Axis
+from accelopt.algorithm.ir import Algorithm, Array, Reduce, Scan, arrays_read
 from accelopt.hardware.gpus import GPU
 from accelopt.kernels.triton.emission.descriptors import LEAST_CAPABILITY, feeds_products
 from accelopt.kernels.triton.emission.groups import (

@@ -14,19 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from accelopt.algorithm.algorithm import (
-    Apply,
-    Array,
-    Expression,
-    Indirect,
-    Read,
-    Reduce,
-    Where,
-    axes_of,
-    expressions_of,
-    substituted,
-    walk,
-)
+from accelopt.algorithm import ir
 from accelopt.algorithm.contraction import Contraction
 from accelopt.algorithm.index import Axis, Index
 from accelopt.hardware.gpus import GPU
@@ -105,7 +93,7 @@ class _Work:
 
 
 def price(
-    group: Group, kernel: Kernel, arrays: Mapping[str, Array], stored: Iterable[str], gpu: GPU,
+    group: Group, kernel: Kernel, arrays: Mapping[str, ir.Array], stored: Iterable[str], gpu: GPU,
     precision: str = "tf32",
 ) -> Price:  # fmt: skip
     """The expected time. Raises NotEmitted for tiles that no multiprocessor holds, or that make several
@@ -206,7 +194,7 @@ def _size(tiles: Tiles, axes: Iterable[Axis]) -> int:
     return math.prod(tiles.sizes.get(axis, 1) for axis in axes)
 
 
-def item_bytes(array: Array) -> int:
+def item_bytes(array: ir.Array) -> int:
     """Of an element."""
     if array.dtype not in FORMATS:
         return 4
@@ -235,10 +223,11 @@ def _evaluated(tiles: Tiles) -> dict[int, list[Member]]:
     return found
 
 
-def _chained(expression: Expression, tiles: Tiles) -> bool:
+def _chained(expression: ir.Expression, tiles: Tiles) -> bool:
     """Whether each round of the walk loads from where another load of it says: nothing is loaded ahead."""
     return any(
-        isinstance(part, Indirect) and tiles.walked in axes_of(part.at) for part in walk(expression)
+        isinstance(part, ir.Indirect) and tiles.walked in ir.axes_of(part.at)
+        for part in ir.walk(expression)
     )
 
 
@@ -247,12 +236,12 @@ def _buffers(side: int, product: Contraction, tiles: Tiles) -> int:
     waits for a lookup, and one more beside a left operand that is computed (as Triton 3.5 and 3.9 compile
     for an H100); none of that one, which stays in registers."""
 
-    def computed(operand: Expression) -> bool:
-        reads = (p for p in walk(operand) if isinstance(p, Read))
+    def computed(operand: ir.Expression) -> bool:
+        reads = (p for p in ir.walk(operand) if isinstance(p, ir.Read))
         return any(tiles.group.member(read.array) is not None for read in reads)
 
     operand = (product.left, product.right)[side]
-    if tiles.walked not in axes_of(operand):
+    if tiles.walked not in ir.axes_of(operand):
         return 1
     if computed(operand):
         return side
@@ -263,7 +252,7 @@ def _share(tiles: Tiles, members: Iterable[Member]) -> float:
     """The part of a walk that is left by what ends it: a mask, or a length that is read. Lengths are taken to
     add up to the axis, as those of parts of it do."""
     sums = [m.definition for m in members if tiles.walked in m.reduced]
-    found = [_left(tiles, d) for d in sums if isinstance(d, Reduce)]
+    found = [_left(tiles, d) for d in sums if isinstance(d, ir.Reduce)]
     return max(found, default=1.0)
 
 
@@ -278,12 +267,12 @@ def _staying(tiles: Tiles, stored: Iterable[str]) -> float:
 
 def _parts(bound: Bound) -> int:
     """How many lengths there are of what a bound reads."""
-    reads = [p for term, _ in bound.terms for p in walk(term) if isinstance(p, Read)]
+    reads = [p for term, _ in bound.terms for p in ir.walk(term) if isinstance(p, ir.Read)]
     ends = [index.bounds for read in reads for index in read.indices]
     return max((high - low + 1 for low, high in ends), default=1)
 
 
-def _left(tiles: Tiles, definition: Reduce) -> float:
+def _left(tiles: Tiles, definition: ir.Reduce) -> float:
     masked, part = 1.0, 1.0
     for condition in conditions_of(definition):
         bound = None if isinstance(condition, Index) else bound_by(condition)
@@ -295,7 +284,7 @@ def _left(tiles: Tiles, definition: Reduce) -> float:
     return masked * part
 
 
-def _work(tiles: Tiles, arrays: Mapping[str, Array], stored: set[str]) -> _Work:
+def _work(tiles: Tiles, arrays: Mapping[str, ir.Array], stored: set[str]) -> _Work:
     work = _Work()
     kernel = tiles.kernel
     state, live = 0.0, dict[int, float]()
@@ -306,11 +295,11 @@ def _work(tiles: Tiles, arrays: Mapping[str, Array], stored: set[str]) -> _Work:
             if number >= 0 and tiles.walked
             else 1.0
         )
-        known: set[Expression] = set()
-        operands: set[tuple[Expression, int]] = set()
+        known: set[ir.Expression] = set()
+        operands: set[tuple[ir.Expression, int]] = set()
         largest = held = 0.0
         work.rounds += rounds if number >= 0 else 0
-        found = (e for m in members for e in expressions_of(m.definition) if _chained(e, tiles))
+        found = (e for m in members for e in ir.expressions_of(m.definition) if _chained(e, tiles))
         work.chained += rounds if number >= 0 and any(found) else 0
         for member in members:
             product = tiles.product(member)
@@ -333,7 +322,7 @@ def _work(tiles: Tiles, arrays: Mapping[str, Array], stored: set[str]) -> _Work:
                 wide = 2 if kind in NARROW else 4
                 both = 0
                 for side, operand in enumerate((product.left, product.right)):
-                    own_tile = substituted(operand, tiles.alike, {}), wide
+                    own_tile = ir.substituted(operand, tiles.alike, {}), wide
                     if own_tile not in operands:
                         both += _buffers(side, product, tiles) * sizes[side] * sizes[2] * wide
                     operands.add(own_tile)
@@ -342,8 +331,8 @@ def _work(tiles: Tiles, arrays: Mapping[str, Array], stored: set[str]) -> _Work:
                 largest = max(largest, float(_size(tiles, own)))
             for part, axes in member.parts:
                 size, varies = _size(tiles, tiles.dims(axes)), tiles.walked in axes
-                if isinstance(part, Read) and tiles.group.member(part.array) is None:
-                    if (first := substituted(part, tiles.alike, {})) in known:
+                if isinstance(part, ir.Read) and tiles.group.member(part.array) is None:
+                    if (first := ir.substituted(part, tiles.alike, {})) in known:
                         continue
                     known.add(first)
                     moved = _moved(part, tiles, arrays, size)
@@ -351,10 +340,10 @@ def _work(tiles: Tiles, arrays: Mapping[str, Array], stored: set[str]) -> _Work:
                     under_way = max(1, min(kernel.stages - 1, rounds)) if varies else 1
                     work.bytes += moved * (rounds if varies else 1)
                     work.in_flight += moved * under_way
-                elif isinstance(part, (Apply, Where)) and part not in known:
+                elif isinstance(part, (ir.Apply, ir.Where)) and part not in known:
                     known.add(part)
                     work.elements += size * rounds
-                    if isinstance(part, Apply) and part.function in COSTLY:
+                    if isinstance(part, ir.Apply) and part.function in COSTLY:
                         several = 1 if part.function in ("exp", "rsqrt") else 2
                         work.special += size * rounds * several
             if member.out in stored:
@@ -368,7 +357,7 @@ def _work(tiles: Tiles, arrays: Mapping[str, Array], stored: set[str]) -> _Work:
     return work
 
 
-def _moved(read: Read, tiles: Tiles, arrays: Mapping[str, Array], size: int) -> float:
+def _moved(read: ir.Read, tiles: Tiles, arrays: Mapping[str, ir.Array], size: int) -> float:
     """Bytes through the caches for a tile: a sector at least for what lies apart."""
     array = arrays[read.array]
     index = flat(read, arrays)
@@ -378,18 +367,18 @@ def _moved(read: Read, tiles: Tiles, arrays: Mapping[str, Array], size: int) -> 
     return size * one * max(1.0, 32 / max(run * one, 1) if size > 1 else 1.0)
 
 
-def _kind(expression: Expression, group: Group, arrays: Mapping[str, Array]) -> str:
+def _kind(expression: ir.Expression, group: Group, arrays: Mapping[str, ir.Array]) -> str:
     expression = unguarded(expression, 0.0)
-    if isinstance(expression, Indirect):
+    if isinstance(expression, ir.Indirect):
         return _kind(expression.element, group, arrays)
-    if isinstance(expression, Apply) and expression.function in NARROW:
+    if isinstance(expression, ir.Apply) and expression.function in NARROW:
         return expression.function
-    if isinstance(expression, Read) and group.member(expression.array) is None:
+    if isinstance(expression, ir.Read) and group.member(expression.array) is None:
         return arrays[expression.array].dtype
     return "float32"
 
 
-def _unique_bytes(tiles: Tiles, arrays: Mapping[str, Array], stored: set[str]) -> float:
+def _unique_bytes(tiles: Tiles, arrays: Mapping[str, ir.Array], stored: set[str]) -> float:
     """Bytes between the memory and the caches, were these large enough."""
     total = 0.0
     seen: set[str] = set()
@@ -417,10 +406,10 @@ def _unique_bytes(tiles: Tiles, arrays: Mapping[str, Array], stored: set[str]) -
     return total
 
 
-def _places_found(member: Member, arrays: Mapping[str, Array]) -> dict[Axis, int]:
+def _places_found(member: Member, arrays: Mapping[str, ir.Array]) -> dict[Axis, int]:
     """How many places each axis of looked-up elements has at most: as many as there are numbers to read."""
     return {
-        part.axis: min((math.prod(arrays[r.array].shape) for r in walk(part.at)
-                        if isinstance(r, Read)), default=part.axis.extent)
-        for whole, _ in member.parts for part in [whole] if isinstance(part, Indirect)
+        part.axis: min((math.prod(arrays[r.array].shape) for r in ir.walk(part.at)
+                        if isinstance(r, ir.Read)), default=part.axis.extent)
+        for whole, _ in member.parts for part in [whole] if isinstance(part, ir.Indirect)
     }  # fmt: skip

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from accelopt.algorithm.algorithm import Algorithm, Apply, Expression, Indirect, Read, Reduce, walk
 from accelopt.algorithm.contraction import factors_of, product_of
+from accelopt.algorithm.ir import Algorithm, Apply, Expression, Indirect, Read, Reduce, walk
 from accelopt.kernels.triton.emission.simplifying import product_in, unguarded
 from accelopt.kernels.triton.emission.tiles import NARROW
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from accelopt.algorithm.algorithm import Apply, Constant, Expression, Read, Where, axes_of, walk
 from accelopt.algorithm.contraction import factors_of
 from accelopt.algorithm.index import Axis
+from accelopt.algorithm.ir import Apply, Constant, Expression, Read, Where, axes_of, walk
 from accelopt.kernels.triton.emission.base_two import factor_of
 from accelopt.kernels.triton.emission.simplifying import applied, unguarded
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from accelopt.algorithm.algorithm import Apply, Constant, Expression, Position
 from accelopt.algorithm.index import ZERO, Index
+from accelopt.algorithm.ir import Apply, Constant, Expression, Position
 
 TURNED = {"less": "greater", "less_equal": "greater_equal"}
 

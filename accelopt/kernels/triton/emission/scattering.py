@@ -11,18 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from accelopt.algorithm.algorithm import (
-    Apply,
-    Constant,
-    Definition,
-    Expression,
-    Map,
-    Position,
-    Reduce,
-    Where,
-    axes_of,
-    substituted,
-)
+from accelopt.algorithm import ir
 from accelopt.algorithm.index import ZERO, Axis, Index, index_of
 from accelopt.algorithm.value_nodes import NEUTRAL
 from accelopt.kernels.triton.emission.runtime_bounds import bound_by, terms_of
@@ -37,31 +26,31 @@ class Scatter:
     hold; elsewhere the result is `nothing`."""
 
     axis: Axis
-    number: Expression
+    number: ir.Expression
     offset: Index
-    tests: tuple[Expression, ...]
+    tests: tuple[ir.Expression, ...]
     nothing: float = 0.0
 
 
-def scattered(definition: Definition) -> tuple[Map, Scatter, Axis] | None:
+def scattered(definition: ir.Definition) -> tuple[ir.Map, Scatter, Axis] | None:
     """The elements that a sum is made of, where each of its own is one of them or 0, and the axis of the sum
     that the place of an element is."""
-    if not isinstance(definition, Reduce) or definition.combiner not in FILLED:
+    if not isinstance(definition, ir.Reduce) or definition.combiner not in FILLED:
         return None
-    nothing = Constant(NEUTRAL[definition.combiner])
+    nothing = ir.Constant(NEUTRAL[definition.combiner])
     body, conditions = definition.expression, list[Index]()
-    tests: list[Expression] = []
+    tests: list[ir.Expression] = []
     while branch_is(body, nothing):
-        if isinstance(body, Where):
+        if isinstance(body, ir.Where):
             conditions += body.conditions
-        elif isinstance(body, Apply):
+        elif isinstance(body, ir.Apply):
             tests += tests_of(body.arguments[0])
         body = branch(body)
     for test in tests:
-        if not isinstance(test, Apply) or test.function != "equal":
+        if not isinstance(test, ir.Apply) or test.function != "equal":
             continue
         for number, place in (test.arguments, test.arguments[::-1]):
-            if not isinstance(place, Position) or isinstance(number, (Position, Constant)):
+            if not isinstance(place, ir.Position) or isinstance(number, (ir.Position, ir.Constant)):
                 continue
             for axis in definition.axes:
                 found = _placed(
@@ -72,45 +61,45 @@ def scattered(definition: Definition) -> tuple[Map, Scatter, Axis] | None:
     return None
 
 
-def branch_is(expression: Expression, nothing: Constant) -> bool:
+def branch_is(expression: ir.Expression, nothing: ir.Constant) -> bool:
     """Whether an expression is a choice that is `nothing` elsewhere."""
-    choice = isinstance(expression, Where) or (
-        isinstance(expression, Apply) and expression.function == "select"
+    choice = isinstance(expression, ir.Where) or (
+        isinstance(expression, ir.Apply) and expression.function == "select"
     )
     return choice and branch(expression, False) == nothing
 
 
 def _placed(
-    definition: Reduce, axis: Axis, number: Expression, place: Index, own: Expression,
-    tests: list[Expression], conditions: list[Index], body: Expression,
-) -> tuple[Map, Scatter, Axis] | None:  # fmt: skip
+    definition: ir.Reduce, axis: Axis, number: ir.Expression, place: Index, own: ir.Expression,
+    tests: list[ir.Expression], conditions: list[Index], body: ir.Expression,
+) -> tuple[ir.Map, Scatter, Axis] | None:  # fmt: skip
     offset = index_of(axis) - place
     others = [test for test in tests if test != own]
-    if axis in offset.axes or axis in axes_of(body) | axes_of(number):
+    if axis in offset.axes or axis in ir.axes_of(body) | ir.axes_of(number):
         return None
-    if any(axis in axes_of(test) for test in others) or any(c != place for c in conditions):
+    if any(axis in ir.axes_of(test) for test in others) or any(c != place for c in conditions):
         return None
-    if not {*definition.reduced} <= offset.axes | axes_of(number):
+    if not {*definition.reduced} <= offset.axes | ir.axes_of(number):
         return None
     if not _apart(number, offset, others):
         return None
     axes = (*definition.reduced, *(a for a in definition.axes if a != axis))
     moved = Axis(f"@{definition.out}", axis.extent)
     return (
-        Map(definition.out, axes, body),
+        ir.Map(definition.out, axes, body),
         Scatter(moved, number, offset, tuple(others), NEUTRAL[definition.combiner]),
         axis,
     )
 
 
-def _apart(number: Expression, offset: Index, tests: list[Expression]) -> bool:
+def _apart(number: ir.Expression, offset: Index, tests: list[ir.Expression]) -> bool:
     """Whether places lie between an element of an array and its next one: such parts do not overlap. `offset`
     counts the axes that the number does not have."""
-    if len(axes_of(number)) != 1 or offset.axes & axes_of(number) or offset.bounds[0] < 0:
+    if len(ir.axes_of(number)) != 1 or offset.axes & ir.axes_of(number) or offset.bounds[0] < 0:
         return False
-    (axis,) = axes_of(number)
-    following = substituted(number, {axis: index_of(axis) + 1}, {})
-    wanted, rest = terms_of(Apply("subtract", (following, number)))
+    (axis,) = ir.axes_of(number)
+    following = ir.substituted(number, {axis: index_of(axis) + 1}, {})
+    wanted, rest = terms_of(ir.Apply("subtract", (following, number)))
     return (
         rest == ZERO
         and _counts(offset)
@@ -137,6 +126,6 @@ def _counts(index: Index) -> bool:
 def moved(scatter: Scatter, axes: Mapping[Axis, Index]) -> Scatter:
     """With indices in the place of axes."""
     return replace(
-        scatter, number=substituted(scatter.number, axes, {}), offset=scatter.offset.substitute(axes),
-        tests=tuple(substituted(test, axes, {}) for test in scatter.tests),
+        scatter, number=ir.substituted(scatter.number, axes, {}), offset=scatter.offset.substitute(axes),
+        tests=tuple(ir.substituted(test, axes, {}) for test in scatter.tests),
     )  # fmt: skip

@@ -10,27 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from accelopt.algorithm.algorithm import (
-    Algorithm,
-    Apply,
-    Constant,
-    Definition,
-    Expression,
-    Indirect,
-    Map,
-    Position,
-    Read,
-    Reduce,
-    Scan,
-    Where,
-    arrays_read,
-    axes_of,
-    parts_of,
-    reads_in,
-    substituted,
-    walk,
-    with_parts,
-)
+from accelopt.algorithm import ir
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.value_nodes import NEUTRAL
 from accelopt.kernels.triton.emission.runtime_bounds import bound_by, sum_of, terms_of
@@ -44,28 +24,35 @@ class Segments:
     name: str
     row: Axis
     number: Axis
-    start: Expression
-    end: Expression
+    start: ir.Expression
+    end: ir.Expression
 
 
-def segments_in(algorithm: Algorithm) -> Iterator[Segments]:
+def segments_in(algorithm: ir.Algorithm) -> Iterator[Segments]:
     """The definitions of an Algorithm that say which segment a row is of."""
     for definition in algorithm.definitions:
-        if isinstance(definition, Reduce) and len(definition.axes) == len(definition.reduced) == 1:
+        if (
+            isinstance(definition, ir.Reduce)
+            and len(definition.axes) == len(definition.reduced) == 1
+        ):
             found = _last_begun(definition) or _ended_before(definition, algorithm)
             if found is not None and by_segments(algorithm, found.name) is not None:
                 yield found
 
 
-def _last_begun(definition: Reduce) -> Segments | None:
+def _last_begun(definition: ir.Reduce) -> Segments | None:
     """The last `k` with `x[k] <= row < x[k + 1]`."""
     (row,), (number,), body = definition.axes, definition.reduced, definition.expression
-    if definition.combiner != "maximum" or not isinstance(body, Apply) or body.function != "select":
+    if (
+        definition.combiner != "maximum"
+        or not isinstance(body, ir.Apply)
+        or body.function != "select"
+    ):
         return None
-    if body.arguments[1] != Position(index_of(number)):
+    if body.arguments[1] != ir.Position(index_of(number)):
         return None
-    start: Expression | None = None
-    end: Expression | None = None
+    start: ir.Expression | None = None
+    end: ir.Expression | None = None
     for test in tests_of(body.arguments[0]):
         bound = bound_by(test)
         if bound is None:
@@ -81,7 +68,7 @@ def _last_begun(definition: Reduce) -> Segments | None:
     return Segments(definition.out, row, number, start, end)
 
 
-def _ended_before(definition: Reduce, algorithm: Algorithm) -> Segments | None:
+def _ended_before(definition: ir.Reduce, algorithm: ir.Algorithm) -> Segments | None:
     """The number of `k` with `x[k + 1] - x[0] <= row`."""
     (row,), (number,) = definition.axes, definition.reduced
     bound = bound_by(definition.expression) if definition.combiner == "add" else None
@@ -89,50 +76,57 @@ def _ended_before(definition: Reduce, algorithm: Algorithm) -> Segments | None:
         return None
     end = sum_of((_sum_up_to(term, algorithm), -factor) for term, factor in bound.terms)
     end = sum_of(terms_of(end)[0])
-    start = substituted(end, {number: index_of(number) - 1}, {})
+    start = ir.substituted(end, {number: index_of(number) - 1}, {})
     return Segments(definition.out, row, number, start, end)
 
 
-def _sum_up_to(term: Expression, algorithm: Algorithm) -> Expression:
+def _sum_up_to(term: ir.Expression, algorithm: ir.Algorithm) -> ir.Expression:
     """A running sum of `x[k + 1] - x[k]` as `x[k + 1] - x[0]`; another number as it is."""
-    found = [d for d in algorithm.definitions if isinstance(term, Read) and d.out == term.array]
-    if not found or not isinstance(found[0], Scan) or not isinstance(term, Read):
+    found = [d for d in algorithm.definitions if isinstance(term, ir.Read) and d.out == term.array]
+    if not found or not isinstance(found[0], ir.Scan) or not isinstance(term, ir.Read):
         return term
     scan = found[0]
-    plain = (scan.scale, scan.factor, scan.combine) == ("multiply", Constant(1.0), "add")
+    plain = (scan.scale, scan.factor, scan.combine) == ("multiply", ir.Constant(1.0), "add")
     added = [one for one, factor in terms_of(scan.term)[0] if factor == 1]
-    if not plain or scan.initial != Constant(0.0) or len(added) != 1 or scan.axes != (scan.along,):
+    if (
+        not plain
+        or scan.initial != ir.Constant(0.0)
+        or len(added) != 1
+        or scan.axes != (scan.along,)
+    ):
         return term
-    begun = substituted(added[0], {scan.along: index_of(scan.along) - 1}, {})
+    begun = ir.substituted(added[0], {scan.along: index_of(scan.along) - 1}, {})
     if terms_of(scan.term) != (frozenset({(added[0], 1), (begun, -1)}), Index()):
         return term
-    first = substituted(begun, {scan.along: Index()}, {})
-    return Apply("subtract", (substituted(added[0], {scan.along: term.indices[0]}, {}), first))
+    first = ir.substituted(begun, {scan.along: Index()}, {})
+    return ir.Apply(
+        "subtract", (ir.substituted(added[0], {scan.along: term.indices[0]}, {}), first)
+    )
 
 
-def _following(number: Expression, axis: Axis) -> Expression:
-    return substituted(number, {axis: index_of(axis) + 1}, {})
+def _following(number: ir.Expression, axis: Axis) -> ir.Expression:
+    return ir.substituted(number, {axis: index_of(axis) + 1}, {})
 
 
-def by_segments(algorithm: Algorithm, name: str) -> Algorithm | None:
+def by_segments(algorithm: ir.Algorithm, name: str) -> ir.Algorithm | None:
     """The same with rows computed segment by segment; None where that has no form."""
     (definition,) = (d for d in algorithm.definitions if d.out == name)
-    assert isinstance(definition, Reduce)
+    assert isinstance(definition, ir.Reduce)
     found = _last_begun(definition) or _ended_before(definition, algorithm)
     assert found is not None
-    made, rows = list[Definition](), _Rows(found)
+    made, rows = list[ir.Definition](), _Rows(found)
     results = {array.name for array in algorithm.outputs}
     for own in algorithm.definitions:
         if own.out == name:
             continue
         row = rows.row_of(own)
         if row is None:
-            if not arrays_read(own).isdisjoint({name, *rows.moved}):
+            if not ir.arrays_read(own).isdisjoint({name, *rows.moved}):
                 return None
             made.append(own)
             continue
-        body = None if isinstance(own, Scan) else rows.of_segment(own.expression, row)
-        if body is None or isinstance(own, Scan):
+        body = None if isinstance(own, ir.Scan) else rows.of_segment(own.expression, row)
+        if body is None or isinstance(own, ir.Scan):
             return None
         at = own.axes.index(row)
         moved = replace(own, expression=simple(body, {}))
@@ -140,13 +134,13 @@ def by_segments(algorithm: Algorithm, name: str) -> Algorithm | None:
         if own.out not in results:
             rows.moved[own.out] = at
             made.append(rows.within(replace(moved, axes=axes)))
-        elif isinstance(moved, Map):
+        elif isinstance(moved, ir.Map):
             made.append(rows.stored(moved, row))
         else:
             return None
     left = replace(algorithm, definitions=tuple(made))
     while unread := {d.out for d in left.definitions} - results - {
-        array for d in left.definitions for array in arrays_read(d)}:  # fmt: skip
+        array for d in left.definitions for array in ir.arrays_read(d)}:  # fmt: skip
         left = replace(left, definitions=tuple(d for d in left.definitions if d.out not in unread))
     return left
 
@@ -158,64 +152,66 @@ class _Rows:
         self.segments = segments
         self.place = Axis(f"{segments.row.name}_{segments.name}", segments.row.extent)
         self.moved: dict[str, int] = {}
-        length = sum_of(terms_of(Apply("subtract", (segments.end, segments.start)))[0])
-        self.inside = Apply("less", (Position(index_of(self.place)), length))
+        length = sum_of(terms_of(ir.Apply("subtract", (segments.end, segments.start)))[0])
+        self.inside = ir.Apply("less", (ir.Position(index_of(self.place)), length))
 
-    def row_of(self, definition: Definition) -> Axis | None:
+    def row_of(self, definition: ir.Definition) -> Axis | None:
         """The axis of a definition that is the row whose segment it asks for."""
         rows = {
             read.indices[self.moved.get(read.array, 0)]
-            for read in reads_in(definition)
+            for read in ir.reads_in(definition)
             if read.array in (self.segments.name, *self.moved)
         }
         asked = [axis for axis in definition.axes if rows == {index_of(axis)}]
         return asked[0] if asked else None
 
-    def of_segment(self, expression: Expression, row: Axis) -> Expression | None:
+    def of_segment(self, expression: ir.Expression, row: Axis) -> ir.Expression | None:
         """An expression of a row as one of its place; None where conditions on axes ask for the row."""
         number, start = self.segments.number, self.segments.start
-        if isinstance(expression, Where) and any(row in c.axes for c in expression.conditions):
+        if isinstance(expression, ir.Where) and any(row in c.axes for c in expression.conditions):
             return None
-        if isinstance(expression, Position) and row in expression.index.axes:
+        if isinstance(expression, ir.Position) and row in expression.index.axes:
             factor = expression.index.coefficient(row)
-            here = Position(expression.index.substitute({row: index_of(self.place)}))
-            times = start if factor == 1 else Apply("multiply", (start, Constant(float(factor))))
-            return Apply("add", (here, times)) if expression.index.is_affine else None
-        if isinstance(expression, Read):
+            here = ir.Position(expression.index.substitute({row: index_of(self.place)}))
+            times = (
+                start if factor == 1 else ir.Apply("multiply", (start, ir.Constant(float(factor))))
+            )
+            return ir.Apply("add", (here, times)) if expression.index.is_affine else None
+        if isinstance(expression, ir.Read):
             if expression.array == self.segments.name:
-                return Position(index_of(number))
+                return ir.Position(index_of(number))
             if expression.array in self.moved:
                 at = self.moved[expression.array]
                 before, after = expression.indices[:at], expression.indices[at + 1 :]
                 place = (index_of(number), index_of(self.place))
-                return Read(expression.array, (*before, *place, *after))
+                return ir.Read(expression.array, (*before, *place, *after))
             if any(row in index.axes for index in expression.indices):
                 axis = Axis(f"@{self.segments.name}", row.extent)
                 moved = {row: index_of(axis) + index_of(self.place)}
-                return Indirect(axis, start, substituted(expression, moved, {}))
+                return ir.Indirect(axis, start, ir.substituted(expression, moved, {}))
             return expression
-        parts = [self.of_segment(part, row) for part in parts_of(expression)]
+        parts = [self.of_segment(part, row) for part in ir.parts_of(expression)]
         if any(part is None for part in parts):
             return None
-        made = with_parts(expression, [part for part in parts if part is not None])
-        if isinstance(made, Indirect) and isinstance(made.at, Position):
-            return substituted(made.element, {made.axis: made.at.index}, {})
+        made = ir.with_parts(expression, [part for part in parts if part is not None])
+        if isinstance(made, ir.Indirect) and isinstance(made.at, ir.Position):
+            return ir.substituted(made.element, {made.axis: made.at.index}, {})
         return made
 
-    def within(self, definition: Map | Reduce) -> Definition:
+    def within(self, definition: ir.Map | ir.Reduce) -> ir.Definition:
         """With nothing in places behind a segment's end, where inputs are read there."""
-        reads = [part for part in walk(definition.expression) if isinstance(part, Indirect)]
-        if not any(self.place in axes_of(part) for part in reads):
+        reads = [part for part in ir.walk(definition.expression) if isinstance(part, ir.Indirect)]
+        if not any(self.place in ir.axes_of(part) for part in reads):
             return definition
-        nothing = NEUTRAL[definition.combiner] if isinstance(definition, Reduce) else 0.0
-        body = Apply("select", (self.inside, definition.expression, Constant(nothing)))
+        nothing = NEUTRAL[definition.combiner] if isinstance(definition, ir.Reduce) else 0.0
+        body = ir.Apply("select", (self.inside, definition.expression, ir.Constant(nothing)))
         return replace(definition, expression=simple(body, {}))
 
-    def stored(self, own: Map, row: Axis) -> Reduce:
+    def stored(self, own: ir.Map, row: Axis) -> ir.Reduce:
         """A result with each row where it lies: of all places of all segments the one that is its own."""
         number, start = self.segments.number, self.segments.start
         here = index_of(row) - index_of(self.place)
-        test = Apply("logical_and", (Apply("equal", (start, Position(here))), self.inside))
-        body = simple(Apply("select", (test, own.expression, Constant(0.0))), {})
-        chosen = Where((here,), body, Constant(0.0))
-        return Reduce(own.out, own.axes, (number, self.place), "add", chosen)
+        test = ir.Apply("logical_and", (ir.Apply("equal", (start, ir.Position(here))), self.inside))
+        body = simple(ir.Apply("select", (test, own.expression, ir.Constant(0.0))), {})
+        chosen = ir.Where((here,), body, ir.Constant(0.0))
+        return ir.Reduce(own.out, own.axes, (number, self.place), "add", chosen)

@@ -14,28 +14,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from accelopt.algorithm.algorithm import (
-    Algorithm,
-    Apply,
-    Constant,
-    Definition,
-    Expression,
-    Indirect,
-    Position,
-    Read,
-    Reduce,
-    Scan,
-    Where,
-    arrays_read,
-    axes_of,
-    expressions_of,
-    parts_of,
-    reads_in,
-    substituted,
-    walk,
-    with_expressions,
-    with_parts,
-)
+from accelopt.algorithm import ir
 from accelopt.algorithm.contraction import Contraction, contraction, factors_of, product_of
 from accelopt.algorithm.equal_definitions import defined_once
 from accelopt.algorithm.functions import FUNCTIONS
@@ -45,12 +24,12 @@ from accelopt.algorithm.values import follows
 from accelopt.kernels.triton.emission.base_two import in_base_two
 from accelopt.kernels.triton.emission.runtime_bounds import implies
 
-D = TypeVar("D", bound=Definition)
+D = TypeVar("D", bound=ir.Definition)
 INFINITE = 1e30
 """Numbers that large stand for infinity."""
 
 
-def simplified(algorithm: Algorithm) -> Algorithm:
+def simplified(algorithm: ir.Algorithm) -> ir.Algorithm:
     """The same Algorithm: choices outermost, sums over no more than what is added, sums of sums joined, no
     axis of one element."""
     definitions = [_without_ones(d) for d in algorithm.definitions]
@@ -60,69 +39,69 @@ def simplified(algorithm: Algorithm) -> Algorithm:
     return in_base_two(defined_once(_as_read(made), results_read=False))
 
 
-def _as_read(algorithm: Algorithm) -> Algorithm:
+def _as_read(algorithm: ir.Algorithm) -> ir.Algorithm:
     """With no more elements of a definition than others read: tiles leave some behind its end."""
     results = {array.name for array in algorithm.outputs}
     found = list(algorithm.definitions)
     for number in reversed(range(len(found))):
         own = found[number]
-        reads = [read for later in found for read in reads_in(later) if read.array == own.out]
-        if own.out in results or isinstance(own, Scan) or not reads:
+        reads = [read for later in found for read in ir.reads_in(later) if read.array == own.out]
+        if own.out in results or isinstance(own, ir.Scan) or not reads:
             continue
         most = [max(read.indices[n].bounds[1] for read in reads) + 1 for n in range(len(own.axes))]
         fewer = {
             a: Axis(a.name, n) for a, n in zip(own.axes, most, strict=True) if 0 < n < a.extent
         }
         moved = {a: index_of(b) if b.extent > 1 else ZERO for a, b in fewer.items()}
-        bodies = [simple(substituted(e, moved, {}), {}) for e in expressions_of(own)]
+        bodies = [simple(ir.substituted(e, moved, {}), {}) for e in ir.expressions_of(own)]
         axes = tuple(fewer.get(axis, axis) for axis in own.axes)
-        found[number] = replace(with_expressions(own, bodies), axes=axes)
+        found[number] = replace(ir.with_expressions(own, bodies), axes=axes)
     return replace(algorithm, definitions=tuple(found))
 
 
 def _simple(definition: D) -> D:
-    done: dict[Expression, Expression] = {}
-    found = [simple(e, done) for e in expressions_of(definition)]
-    if isinstance(definition, Reduce) and definition.combiner in ("maximum", "minimum"):
+    done: dict[ir.Expression, ir.Expression] = {}
+    found = [simple(e, done) for e in ir.expressions_of(definition)]
+    if isinstance(definition, ir.Reduce) and definition.combiner in ("maximum", "minimum"):
         found = [_with_neutral(e, definition.combiner) for e in found]
-    return with_expressions(definition, found)  # type: ignore[return-value]
+    return ir.with_expressions(definition, found)  # type: ignore[return-value]
 
 
-def _with_neutral(expression: Expression, combiner: str) -> Expression:
+def _with_neutral(expression: ir.Expression, combiner: str) -> ir.Expression:
     """A choice in an extreme, with what is neutral in the place of numbers that stand for it."""
     if not _test(expression) or not _neutral(branch(expression, False), combiner):
         return expression
-    yes, no = _with_neutral(branch(expression), combiner), Constant(NEUTRAL[combiner])
-    if isinstance(expression, Where):
+    yes, no = _with_neutral(branch(expression), combiner), ir.Constant(NEUTRAL[combiner])
+    if isinstance(expression, ir.Where):
         return chosen(expression.conditions, yes, no)
-    return selected([t for t in _test(expression) if isinstance(t, Apply)], yes, no)
+    return selected([t for t in _test(expression) if isinstance(t, ir.Apply)], yes, no)
 
 
-def _without_ones(definition: Definition) -> Definition:
+def _without_ones(definition: ir.Definition) -> ir.Definition:
     """Without the axes of one element that it reduces, and with 0 in the place of its other ones."""
-    ones = {a: ZERO for e in expressions_of(definition) for a in axes_of(e) if a.extent == 1}
-    found = (substituted(e, ones, {}) for e in expressions_of(definition))
-    made = with_expressions(definition, found)
-    if isinstance(made, Reduce):
+    ones = {a: ZERO for e in ir.expressions_of(definition) for a in ir.axes_of(e) if a.extent == 1}
+    found = (ir.substituted(e, ones, {}) for e in ir.expressions_of(definition))
+    made = ir.with_expressions(definition, found)
+    if isinstance(made, ir.Reduce):
         made = replace(made, reduced=tuple(a for a in made.reduced if a.extent > 1))
     return made
 
 
-def simple(expression: Expression, done: dict[Expression, Expression]) -> Expression:
+def simple(expression: ir.Expression, done: dict[ir.Expression, ir.Expression]) -> ir.Expression:
     """The expression with numbers computed and choices outermost. `done` keeps what was made before."""
     if expression not in done:
-        made = with_parts(expression, [simple(part, done) for part in parts_of(expression)])
-        if isinstance(made, Apply):
+        made = ir.with_parts(expression, [simple(part, done) for part in ir.parts_of(expression)])
+        if isinstance(made, ir.Apply):
             made = applied(made.function, made.arguments)
-        elif isinstance(made, Where):
+        elif isinstance(made, ir.Where):
             made = chosen(made.conditions, made.on_true, made.on_false)
-        elif isinstance(made, Position) and made.index.is_constant:
-            made = Constant(float(made.index.constant))
+        elif isinstance(made, ir.Position) and made.index.is_constant:
+            made = ir.Constant(float(made.index.constant))
         done[expression] = made
     return done[expression]
 
 
-def chosen(conditions: tuple[Index, ...], yes: Expression, no: Expression) -> Expression:
+def chosen(conditions: tuple[Index, ...], yes: ir.Expression, no: ir.Expression) -> ir.Expression:
     """A choice, without the conditions that always hold and those that a choice in it repeats."""
     left = tuple(c for c in dict.fromkeys(conditions) if c.bounds[0] < 0)
     for condition in left if len(left) > 1 else ():
@@ -130,12 +109,12 @@ def chosen(conditions: tuple[Index, ...], yes: Expression, no: Expression) -> Ex
         left = others if follows(condition, others) else left
     if any(c.bounds[1] < 0 for c in left) or yes == no:
         return no
-    if isinstance(yes, Where) and yes.on_false == no:
+    if isinstance(yes, ir.Where) and yes.on_false == no:
         return chosen((*left, *yes.conditions), yes.on_true, no)
-    return Where(left, yes, no) if left else yes
+    return ir.Where(left, yes, no) if left else yes
 
 
-def applied(name: str, arguments: tuple[Expression, ...]) -> Expression:
+def applied(name: str, arguments: tuple[ir.Expression, ...]) -> ir.Expression:
     """A function of some expressions, which is a choice itself where one of them is and the other branch
     comes out as a number."""
     folded = _folded(name, arguments)
@@ -147,57 +126,59 @@ def applied(name: str, arguments: tuple[Expression, ...]) -> Expression:
             continue
         pairs = [(a, a) if _test(a) != test else (branch(a), branch(a, False)) for a in arguments]
         no = applied(name, tuple(pair[1] for pair in pairs))
-        if isinstance(no, Constant):
+        if isinstance(no, ir.Constant):
             yes = applied(name, tuple(pair[0] for pair in pairs))
-            if isinstance(argument, Where):
+            if isinstance(argument, ir.Where):
                 return chosen(argument.conditions, yes, no)
-            return selected([t for t in test if isinstance(t, Apply)], yes, no)
-    if name == "select" and isinstance(arguments[2], Constant):
+            return selected([t for t in test if isinstance(t, ir.Apply)], yes, no)
+    if name == "select" and isinstance(arguments[2], ir.Constant):
         return selected(tests_of(arguments[0]), arguments[1], arguments[2])
-    return Apply(name, arguments)
+    return ir.Apply(name, arguments)
 
 
-def _test(expression: Expression) -> tuple[Index | Expression, ...]:
+def _test(expression: ir.Expression) -> tuple[Index | ir.Expression, ...]:
     """What a choice is made by whose other branch is a number: conditions, or what is found at run time."""
-    if isinstance(expression, Where) and isinstance(expression.on_false, Constant):
+    if isinstance(expression, ir.Where) and isinstance(expression.on_false, ir.Constant):
         return expression.conditions
-    if not isinstance(expression, Apply) or expression.function != "select":
+    if not isinstance(expression, ir.Apply) or expression.function != "select":
         return ()
-    by_number = isinstance(expression.arguments[2], Constant)
+    by_number = isinstance(expression.arguments[2], ir.Constant)
     return tuple(tests_of(expression.arguments[0])) if by_number else ()
 
 
-def branch(choice: Expression, holds: bool = True) -> Expression:
+def branch(choice: ir.Expression, holds: bool = True) -> ir.Expression:
     """What a choice is where it holds, or where it does not."""
-    if isinstance(choice, Where):
+    if isinstance(choice, ir.Where):
         return choice.on_true if holds else choice.on_false
-    assert isinstance(choice, Apply)
+    assert isinstance(choice, ir.Apply)
     return choice.arguments[1 if holds else 2]
 
 
-def tests_of(expression: Expression) -> list[Expression]:
+def tests_of(expression: ir.Expression) -> list[ir.Expression]:
     """What must all be true for an expression to be."""
-    if isinstance(expression, Apply) and expression.function == "logical_and":
+    if isinstance(expression, ir.Apply) and expression.function == "logical_and":
         return [test for part in expression.arguments for test in tests_of(part)]
-    if isinstance(expression, Apply) and expression.function == "select":
+    if isinstance(expression, ir.Apply) and expression.function == "select":
         test, yes, no = expression.arguments
-        if no == Constant(0.0) and _is_truth(yes):
+        if no == ir.Constant(0.0) and _is_truth(yes):
             return [*tests_of(test), *tests_of(yes)]
-    if isinstance(expression, Apply) and expression.function == "logical_not":
+    if isinstance(expression, ir.Apply) and expression.function == "logical_not":
         (held,) = expression.arguments
-        if isinstance(held, Apply) and held.function == "logical_or":
+        if isinstance(held, ir.Apply) and held.function == "logical_or":
             return [
                 test for one in held.arguments for test in tests_of(applied("logical_not", (one,)))
             ]
     return [expression]
 
 
-def selected(given: Sequence[Expression], yes: Expression, no: Expression) -> Expression:
+def selected(
+    given: Sequence[ir.Expression], yes: ir.Expression, no: ir.Expression
+) -> ir.Expression:
     """A choice by what is found at run time, one for several within each other, without the tests that
     follow from others."""
     tests = list(dict.fromkeys(given))
     yes = _under(yes, frozenset(tests), {})
-    while isinstance(yes, Apply) and yes.function == "select" and yes.arguments[2] == no:
+    while isinstance(yes, ir.Apply) and yes.function == "select" and yes.arguments[2] == no:
         tests = list(dict.fromkeys([*tests, *tests_of(yes.arguments[0])]))
         yes = _under(yes.arguments[1], frozenset(tests), {})
     if yes == no:
@@ -207,66 +188,70 @@ def selected(given: Sequence[Expression], yes: Expression, no: Expression) -> Ex
             tests.remove(test)
     made = tests[0]
     for test in tests[1:]:
-        made = Apply("logical_and", (made, test))
-    return Apply("select", (made, yes, no))
+        made = ir.Apply("logical_and", (made, test))
+    return ir.Apply("select", (made, yes, no))
 
 
 def _under(
-    expression: Expression, tests: frozenset[Expression], done: dict[Expression, Expression]
-) -> Expression:
+    expression: ir.Expression,
+    tests: frozenset[ir.Expression],
+    done: dict[ir.Expression, ir.Expression],
+) -> ir.Expression:
     """The expression where some tests hold."""
     if expression not in done:
         own = _test(expression)
-        if own and not isinstance(expression, Where) and tests.issuperset(own):
+        if own and not isinstance(expression, ir.Where) and tests.issuperset(own):
             done[expression] = _under(branch(expression), tests, done)
         else:
-            parts = [_under(part, tests, done) for part in parts_of(expression)]
-            done[expression] = with_parts(expression, parts)
+            parts = [_under(part, tests, done) for part in ir.parts_of(expression)]
+            done[expression] = ir.with_parts(expression, parts)
     return done[expression]
 
 
-def unguarded(expression: Expression, no: float | None = None) -> Expression:
+def unguarded(expression: ir.Expression, no: float | None = None) -> ir.Expression:
     """What a choice is where it holds, as long as its other branch is a number (`no`, where it is given)."""
-    while _test(expression) and (no is None or branch(expression, False) == Constant(no)):
+    while _test(expression) and (no is None or branch(expression, False) == ir.Constant(no)):
         expression = branch(expression)
     return expression
 
 
-def _folded(name: str, arguments: tuple[Expression, ...]) -> Expression | None:
-    numbers = [a.value for a in arguments if isinstance(a, Constant)]
+def _folded(name: str, arguments: tuple[ir.Expression, ...]) -> ir.Expression | None:
+    numbers = [a.value for a in arguments if isinstance(a, ir.Constant)]
     if len(numbers) == len(arguments):
         with np.errstate(all="ignore"):
-            return Constant(float(FUNCTIONS[name](*map(np.float64, numbers))))
+            return ir.Constant(float(FUNCTIONS[name](*map(np.float64, numbers))))
     if name == "select" and arguments[1] == arguments[2]:
         return arguments[1]
-    if name == "select" and isinstance(arguments[0], Constant):
+    if name == "select" and isinstance(arguments[0], ir.Constant):
         return arguments[1] if arguments[0].value else arguments[2]
     if name == "select" and _is_truth(arguments[0]):
-        if arguments[1:] == (Constant(1.0), Constant(0.0)):
+        if arguments[1:] == (ir.Constant(1.0), ir.Constant(0.0)):
             return arguments[0]
-        if arguments[1:] == (Constant(0.0), Constant(1.0)):
-            return Apply("logical_not", (arguments[0],))
-        if arguments[1] == Constant(1.0) and _is_truth(arguments[2]):
-            return Apply("logical_or", (arguments[0], arguments[2]))
+        if arguments[1:] == (ir.Constant(0.0), ir.Constant(1.0)):
+            return ir.Apply("logical_not", (arguments[0],))
+        if arguments[1] == ir.Constant(1.0) and _is_truth(arguments[2]):
+            return ir.Apply("logical_or", (arguments[0], arguments[2]))
     if len(arguments) != 2 or not numbers:
         return None
     (number,) = numbers
-    left = isinstance(arguments[0], Constant)
+    left = isinstance(arguments[0], ir.Constant)
     other = arguments[1] if left else arguments[0]
     if abs(number) >= INFINITE and name in ("add", "subtract"):
-        return Constant(number if left or name == "add" else -number)
+        return ir.Constant(number if left or name == "add" else -number)
     if abs(number) >= INFINITE and name in ("maximum", "minimum"):
-        return other if (number < 0) == (name == "maximum") else Constant(number)
+        return other if (number < 0) == (name == "maximum") else ir.Constant(number)
     if name == "multiply" and number in (0.0, 1.0):
-        return other if number else Constant(0.0)
-    if name == "multiply" and isinstance(other, Apply) and other.function == "multiply":
+        return other if number else ir.Constant(0.0)
+    if name == "multiply" and isinstance(other, ir.Apply) and other.function == "multiply":
         for n, part in enumerate(other.arguments):
-            if isinstance(part, Constant):
-                return applied("multiply", (other.arguments[1 - n], Constant(part.value * number)))
+            if isinstance(part, ir.Constant):
+                return applied(
+                    "multiply", (other.arguments[1 - n], ir.Constant(part.value * number))
+                )
     if name == "subtract" and left and not number:
-        return Apply("negative", (other,))
+        return ir.Apply("negative", (other,))
     if name == "divide" and left and not number:
-        return Constant(0.0)
+        return ir.Constant(0.0)
     neutral = {"add": 0.0, "subtract": 0.0, "divide": 1.0, "power": 1.0}.get(name)
     return other if number == neutral and (name == "add" or not left) else None
 
@@ -276,24 +261,24 @@ TRUTHS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"
 """Functions that give 1 and 0."""
 
 
-def _is_truth(expression: Expression) -> bool:
-    return isinstance(expression, Apply) and expression.function in TRUTHS
+def _is_truth(expression: ir.Expression) -> bool:
+    return isinstance(expression, ir.Apply) and expression.function in TRUTHS
 
 
-def _neutral(value: Expression, combiner: str) -> bool:
-    if not isinstance(value, Constant):
+def _neutral(value: ir.Expression, combiner: str) -> bool:
+    if not isinstance(value, ir.Constant):
         return False
     neutral = NEUTRAL[combiner]
     large = math.isinf(neutral) and abs(value.value) >= INFINITE
     return value.value == neutral or (large and value.value * neutral > 0)
 
 
-def _narrowed(definition: Definition) -> Definition:
+def _narrowed(definition: ir.Definition) -> ir.Definition:
     """A reduction over those elements alone that a condition on one axis leaves."""
-    if not isinstance(definition, Reduce):
+    if not isinstance(definition, ir.Reduce):
         return definition
     body = definition.expression
-    if not isinstance(body, Where) or not _neutral(body.on_false, definition.combiner):
+    if not isinstance(body, ir.Where) or not _neutral(body.on_false, definition.combiner):
         return definition
     for condition in body.conditions:
         if len(condition.terms) != 1 or condition.terms[0][0] not in definition.reduced:
@@ -309,7 +294,7 @@ def _narrowed(definition: Definition) -> Definition:
         if part.extent < 1:
             return definition
         moved = index_of(part) + low if part.extent > 1 else Index(low)
-        made = simple(substituted(body, {axis: moved}, {}), {})
+        made = simple(ir.substituted(body, {axis: moved}, {}), {})
         reduced = tuple(part if a == axis else a for a in definition.reduced)
         return _narrowed(
             replace(definition, expression=made, reduced=tuple(a for a in reduced if a.extent > 1))
@@ -317,28 +302,28 @@ def _narrowed(definition: Definition) -> Definition:
     return definition
 
 
-def _joined_sums(algorithm: Algorithm) -> Algorithm:
+def _joined_sums(algorithm: ir.Algorithm) -> ir.Algorithm:
     """A sum of sums (or an extreme of extremes) as one over the axes of both, where nobody else reads the
     inner ones."""
     found = list(algorithm.definitions)
     results = {array.name for array in algorithm.outputs}
     for outer in list(found):
-        if not isinstance(outer, Reduce):
+        if not isinstance(outer, ir.Reduce):
             continue
         neutral = NEUTRAL[outer.combiner]
         bare = unguarded(outer.expression, neutral)
-        if not isinstance(bare, Read) or bare.array in results:
+        if not isinstance(bare, ir.Read) or bare.array in results:
             continue
         inner = next((d for d in found if d.out == bare.array), None)
-        readers = [d for d in found if bare.array in arrays_read(d)]
-        if not isinstance(inner, Reduce) or inner.combiner != outer.combiner or len(readers) > 1:
+        readers = [d for d in found if bare.array in ir.arrays_read(d)]
+        if not isinstance(inner, ir.Reduce) or inner.combiner != outer.combiner or len(readers) > 1:
             continue
-        if any(isinstance(t, Apply) and t.function == "equal" for t in conditions_of(outer)):
+        if any(isinstance(t, ir.Apply) and t.function == "equal" for t in conditions_of(outer)):
             continue  # it says where an element lies
         free = {a: Axis(f"{a.name}_{outer.out}", a.extent) for a in inner.reduced}
         moved = {a: index_of(b) for a, b in free.items()}
         moved |= dict(zip(inner.axes, bare.indices, strict=True))
-        body = simple(substituted(inner.expression, moved, {}), {})
+        body = simple(ir.substituted(inner.expression, moved, {}), {})
         body = _reguarded(outer.expression, bare, body)
         made = replace(outer, expression=body, reduced=(*outer.reduced, *free.values()))
         found[found.index(outer)] = made
@@ -346,50 +331,54 @@ def _joined_sums(algorithm: Algorithm) -> Algorithm:
     return replace(algorithm, definitions=tuple(found))
 
 
-def _reguarded(expression: Expression, bare: Expression, body: Expression) -> Expression:
+def _reguarded(
+    expression: ir.Expression, bare: ir.Expression, body: ir.Expression
+) -> ir.Expression:
     """Another expression behind the choices that stand around one."""
     if expression == bare:
         return body
     inner, no = _reguarded(branch(expression), bare, body), branch(expression, False)
-    if isinstance(expression, Where):
+    if isinstance(expression, ir.Where):
         return chosen(expression.conditions, inner, no)
-    if isinstance(inner, Where) and inner.on_false == no:
-        tests = [t for t in _test(expression) if isinstance(t, Apply)]
+    if isinstance(inner, ir.Where) and inner.on_false == no:
+        tests = [t for t in _test(expression) if isinstance(t, ir.Apply)]
         return chosen(inner.conditions, selected(tests, inner.on_true, no), no)
-    return selected([t for t in _test(expression) if isinstance(t, Apply)], inner, no)
+    return selected([t for t in _test(expression) if isinstance(t, ir.Apply)], inner, no)
 
 
-def conditions_of(definition: Reduce) -> tuple[Index | Expression, ...]:
+def conditions_of(definition: ir.Reduce) -> tuple[Index | ir.Expression, ...]:
     """What holds of every element that counts in a reduction: conditions, and tests at run time."""
-    body, found = definition.expression, list[Index | Expression]()
+    body, found = definition.expression, list[Index | ir.Expression]()
     while (test := _test(body)) and _neutral(branch(body, False), definition.combiner):
         found += test
         body = branch(body)
     return tuple(found)
 
 
-def product_in(definition: Definition) -> Contraction | None:
+def product_in(definition: ir.Definition) -> Contraction | None:
     """The matrix product that a definition is; a mask of the sum is one of an operand."""
-    if not isinstance(definition, Reduce) or definition.combiner != "add":
+    if not isinstance(definition, ir.Reduce) or definition.combiner != "add":
         return None
     factors = factors_of(unguarded(definition.expression, 0.0))
     conditions = conditions_of(definition)
     if not conditions:
         return contraction(definition)
     for condition in conditions:
-        asked = condition.axes if isinstance(condition, Index) else axes_of(condition)
+        asked = condition.axes if isinstance(condition, Index) else ir.axes_of(condition)
 
-        def fit(factor: Expression, asked: frozenset[Axis] = asked) -> tuple[int, int]:
-            own = axes_of(factor)
+        def fit(factor: ir.Expression, asked: frozenset[Axis] = asked) -> tuple[int, int]:
+            own = ir.axes_of(factor)
             return len(asked - own), len(own - asked)
 
         masked = min(factors, key=fit)
         for n, factor in enumerate(factors):
-            beyond = asked <= axes_of(factor) and any(isinstance(p, Indirect) for p in walk(factor))
+            beyond = asked <= ir.axes_of(factor) and any(
+                isinstance(p, ir.Indirect) for p in ir.walk(factor)
+            )
             if factor is not masked and not beyond:  # what is read there may lie outside
                 continue
             if isinstance(condition, Index):
-                factors[n] = chosen((condition,), factor, Constant(0.0))
+                factors[n] = chosen((condition,), factor, ir.Constant(0.0))
             else:
-                factors[n] = selected([condition], factor, Constant(0.0))
+                factors[n] = selected([condition], factor, ir.Constant(0.0))
     return contraction(replace(definition, expression=product_of(factors)))

@@ -7,8 +7,8 @@ import ast
 import re
 from typing import NamedTuple
 
-from accelopt.algorithm.algorithm import Algorithm, with_names
 from accelopt.algorithm.deep_recursion import deep_recursion
+from accelopt.algorithm.ir import Algorithm, with_names
 from accelopt.algorithm.traced_array import NotTraced
 from accelopt.hardware.gpus import GPU
 from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Solution, Workload

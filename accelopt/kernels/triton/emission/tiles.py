@@ -6,9 +6,9 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 
-from accelopt.algorithm.algorithm import Expression, Reduce
 from accelopt.algorithm.contraction import Contraction
 from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.ir import Expression, Reduce
 from accelopt.kernels.triton.emission.groups import Group, Member
 from accelopt.kernels.triton.emission.packing import packing_of
 from accelopt.kernels.triton.emission.running import growth

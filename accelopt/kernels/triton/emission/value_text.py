@@ -12,21 +12,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from accelopt.algorithm.algorithm import (
-    Apply,
-    Array,
-    Constant,
-    Expression,
-    Indirect,
-    Position,
-    Read,
-    Where,
-    axes_of,
-    expressions_of,
-    parts_of,
-    substituted,
-    walk,
-)
+from accelopt.algorithm import ir
 from accelopt.algorithm.functions import ROUNDINGS
 from accelopt.algorithm.index import Axis, Floor, Index, index_of
 from accelopt.kernels.triton.emission.base_two import LN_2, factor_of
@@ -111,7 +97,7 @@ class ValueText:
     of the arrays in `blocks`."""
 
     def __init__(
-        self, tiles: Tiles, arrays: Mapping[str, Array], computed: Callable[[Member], Held],
+        self, tiles: Tiles, arrays: Mapping[str, ir.Array], computed: Callable[[Member], Held],
         blocks: Mapping[str, Block],
     ) -> None:  # fmt: skip
         self.tiles, self.arrays, self._computed = tiles, arrays, computed
@@ -119,12 +105,12 @@ class ValueText:
         self.helpers: set[str] = set()
         self.outer = Scope(1)
         self.inner: Scope | None = None
-        self.known: frozenset[Index | Expression] = frozenset()
+        self.known: frozenset[Index | ir.Expression] = frozenset()
         self._numbers: Counter[str] = Counter()
         self._bound: dict[Axis, Text] = {}
         self._zeroing = False  # loads are 0 where the conditions around them do not hold
         self._moving: set[Axis | None] = {tiles.walked}  # with the numbers that change along it
-        self._uses: Counter[Expression] = Counter()
+        self._uses: Counter[ir.Expression] = Counter()
         self._axis_names: dict[Axis, str] = {}
         ends = ("", "_at", "_tiles")
         self._taken = {*(f"{array}{end}" for array in arrays for end in ends), *RESERVED}
@@ -136,10 +122,10 @@ class ValueText:
             self._axis_names[axis] = name
             self._taken |= {name, f"{name}_start"}
         for member in tiles.group.members:
-            expressions = expressions_of(member.definition)
+            expressions = ir.expressions_of(member.definition)
             self._uses.update(expressions)
-            for expression in {p for e in expressions for p in walk(e)}:
-                self._uses.update(parts_of(expression))
+            for expression in {p for e in expressions for p in ir.walk(e)}:
+                self._uses.update(ir.parts_of(expression))
 
     def held(self, array: str) -> Held | None:
         """The variable with the elements of an array, where it is known here."""
@@ -150,17 +136,17 @@ class ValueText:
     def varies_member(self, member: Member) -> bool:
         """Whether a member, that the walk does not reduce, changes along it."""
         return self.tiles.walked not in member.reduced and any(
-            self.varies(e) for e in expressions_of(member.definition)
+            self.varies(e) for e in ir.expressions_of(member.definition)
         )
 
-    def varies(self, expression: Expression) -> bool:
+    def varies(self, expression: ir.Expression) -> bool:
         """Whether a value changes along the walk that is being written."""
         if self.inner is None:
             return False
-        if not self._moving.isdisjoint(axes_of(expression)):
+        if not self._moving.isdisjoint(ir.axes_of(expression)):
             return True
-        for part in walk(expression):
-            if isinstance(part, Read):
+        for part in ir.walk(expression):
+            if isinstance(part, ir.Read):
                 if "@" in part.array or part.array in self.inner.held:
                     return True
                 member = self.tiles.group.member(part.array)
@@ -172,10 +158,10 @@ class ValueText:
                     return True
         return False
 
-    def value(self, expression: Expression, dims: Axes, facts: Facts) -> Text:
+    def value(self, expression: ir.Expression, dims: Axes, facts: Facts) -> Text:
         """The elements of a tile, one dimension an axis of `dims`, of length 1 where the value does not
         depend on it. `facts` are conditions under which alone it is asked for. Raises NotEmitted."""
-        if isinstance(expression, Constant):
+        if isinstance(expression, ir.Constant):
             return Text(number_text(expression.value), "float32")
         varies = self.varies(expression)
         scope = self.inner if varies and self.inner is not None else self.outer
@@ -187,9 +173,9 @@ class ValueText:
             return found
         tile = self._tile_key(expression, shape, key[2:])
         made = self._known_tile(scope, tile, dims) or self._made(expression, dims, facts)
-        load = isinstance(expression, Read) and self.held(expression.array) is None
-        again = self._uses[expression] > 1 and not isinstance(expression, (Read, Position))
-        hoisted = self._is_hoisted(expression) and not isinstance(expression, Position)
+        load = isinstance(expression, ir.Read) and self.held(expression.array) is None
+        again = self._uses[expression] > 1 and not isinstance(expression, (ir.Read, ir.Position))
+        hoisted = self._is_hoisted(expression) and not isinstance(expression, ir.Position)
         if (load or again or hoisted or len(made.text) > LONGEST) and not is_name(made.text):
             made = self._named(made, expression, scope)
         scope.known[key] = made
@@ -198,7 +184,7 @@ class ValueText:
         return made
 
     def _tile_key(
-        self, expression: Expression, shape: Sequence[Axis | None], around: tuple[object, ...]
+        self, expression: ir.Expression, shape: Sequence[Axis | None], around: tuple[object, ...]
     ) -> object:
         """What is the same of two tiles of the same elements, one of which may have columns for rows; None for what is
         not loaded as a tile."""
@@ -222,50 +208,55 @@ class ValueText:
         """An expression or a condition with the first of several axes that are alike."""
         if isinstance(test, Index):
             return test.substitute(self.tiles.alike)
-        return test if isinstance(test, tuple) else substituted(test, self.tiles.alike, {})  # type: ignore[arg-type]
+        return test if isinstance(test, tuple) else ir.substituted(test, self.tiles.alike, {})  # type: ignore[arg-type]
 
-    def _named(self, made: Text, expression: Expression, scope: Scope) -> Text:
-        hint = expression.array if isinstance(expression, Read) else "part"
-        if isinstance(expression, Apply) and expression.function in ("exp", "rsqrt", "sqrt", "log"):
+    def _named(self, made: Text, expression: ir.Expression, scope: Scope) -> Text:
+        hint = expression.array if isinstance(expression, ir.Read) else "part"
+        if isinstance(expression, ir.Apply) and expression.function in (
+            "exp",
+            "rsqrt",
+            "sqrt",
+            "log",
+        ):
             hint = expression.function
         name = self.fresh(hint.partition("@")[0])
         scope.add(f"{name} = {bare(made.text)}")
         return Text(name, made.kind)
 
-    def _guarded(self, expression: Expression) -> bool:
+    def _guarded(self, expression: ir.Expression) -> bool:
         """Whether a value is loaded under the conditions around it: an address may lie outside."""
-        return any(isinstance(p, Read) and self.held(p.array) is None and not self._is_hoisted(p)
-                   and (self._zeroing or not self._inside(p)) for p in walk(expression))  # fmt: skip
+        return any(isinstance(p, ir.Read) and self.held(p.array) is None and not self._is_hoisted(p)
+                   and (self._zeroing or not self._inside(p)) for p in ir.walk(expression))  # fmt: skip
 
-    def _is_hoisted(self, expression: Expression) -> bool:
+    def _is_hoisted(self, expression: ir.Expression) -> bool:
         """Whether a value stands before the walk that is being written, whose conditions it does not have."""
         return self.inner is not None and not self.varies(expression)
 
-    def _is_loaded(self, expression: Expression) -> bool:
+    def _is_loaded(self, expression: ir.Expression) -> bool:
         """Whether a value is 0 where the conditions around it do not hold: those are in its mask."""
         read = _loaded(expression)
         return read is not None and self._guarded(read)
 
-    def _inside(self, read: Read) -> bool:
+    def _inside(self, read: ir.Read) -> bool:
         shape = self.arrays[read.array].shape if read.array in self.arrays else ()
         return all(
             i.bounds[0] >= 0 and i.bounds[1] < n for i, n in zip(read.indices, shape, strict=False)
         )
 
-    def _made(self, expression: Expression, dims: Axes, facts: Facts) -> Text:
-        if isinstance(expression, Read):
+    def _made(self, expression: ir.Expression, dims: Axes, facts: Facts) -> Text:
+        if isinstance(expression, ir.Read):
             return self._read(expression, dims, facts)
-        if isinstance(expression, Position):
+        if isinstance(expression, ir.Position):
             return Text(closed(self.index_text(expression.index, self.names(dims))), "int")
-        if isinstance(expression, Indirect):
+        if isinstance(expression, ir.Indirect):
             return self._gathered(expression, dims, facts)
-        if isinstance(expression, Where):
+        if isinstance(expression, ir.Where):
             left = [c for c in expression.conditions if c not in self.known]
             if not left:
                 return self.value(expression.on_true, dims, facts)
             tests = [f"({self.index_text(c, self.names(dims))} >= 0)" for c in left]
             facts_then = (*facts, *map(Fact, left, tests))
-            if expression.on_false == Constant(0.0):
+            if expression.on_false == ir.Constant(0.0):
                 axes = frozenset(axis for condition in left for axis in condition.axes)
                 zeroed = self._zeroed(expression.on_true, dims, facts_then, axes)
                 if zeroed is not None:
@@ -275,7 +266,7 @@ class ValueText:
             otherwise = Fact(("not", *left), f"(({test}) == 0)")
             no = self.value(expression.on_false, dims, (*facts, otherwise))
             return self._choice(test, yes, no)
-        assert isinstance(expression, Apply)
+        assert isinstance(expression, ir.Apply)
         return self._applied(expression, dims, facts)
 
     def _choice(self, test: str, yes: Text, no: Text) -> Text:
@@ -294,7 +285,7 @@ class ValueText:
                 return Text(text, kind)
         return Text(f"tl.where({test}, {bare(yes.text)}, {bare(no.text)})", yes.kind)
 
-    def _applied(self, expression: Apply, dims: Axes, facts: Facts) -> Text:
+    def _applied(self, expression: ir.Apply, dims: Axes, facts: Facts) -> Text:
         name = expression.function
         if name == "select" and self.known.issuperset(tests_of(expression.arguments[0])):
             return self.value(expression.arguments[1], dims, facts)
@@ -302,7 +293,7 @@ class ValueText:
             test = self._truth(self.value(expression.arguments[0], dims, facts))
             held, chosen, other = expression.arguments
             facts_then = (*facts, Fact(held, test))
-            if other == Constant(0.0):
+            if other == ir.Constant(0.0):
                 zeroed = self._zeroed(chosen, dims, facts_then, self._dimensions(held))
                 if zeroed is not None:
                     return zeroed
@@ -349,7 +340,7 @@ class ValueText:
         return Text(text, "float32")
 
     def _zeroed(
-        self, expression: Expression, dims: Axes, facts: Facts, asked: Set[Axis]
+        self, expression: ir.Expression, dims: Axes, facts: Facts, asked: Set[Axis]
     ) -> Text | None:
         """What is loaded and 0 where conditions with the axes `asked` do not hold: those are in its mask. None for
         what is not loaded under them, or loaded without them elsewhere."""
@@ -371,7 +362,7 @@ class ValueText:
         finally:
             self._zeroing = before
 
-    def _power_of_two(self, expression: Apply, dims: Axes, facts: Facts) -> str | None:
+    def _power_of_two(self, expression: ir.Apply, dims: Axes, facts: Facts) -> str | None:
         """exp and sigmoid by a power of two, where that takes a factor in, and a factor of a logarithm."""
         name, argument = expression.function, expression.arguments[0]
         product = factor_of(argument if name in ("exp", "sigmoid") else expression)
@@ -383,12 +374,12 @@ class ValueText:
             scale = _times((-factor if name == "sigmoid" else factor) / LN_2)
             power = f"tl.exp2({text if scale else bare(text)}{scale})"
             return power if name == "exp" else f"(1.0 / (1.0 + {power}))"
-        if not isinstance(inner, Apply) or inner.function != "log":
+        if not isinstance(inner, ir.Apply) or inner.function != "log":
             return None
         text = self.single(self.value(inner.arguments[0], dims, facts))
         return f"tl.log2({bare(text)}){_times(factor * LN_2)}"
 
-    def _once(self, text: str, dims: Axes, expression: Expression) -> str:
+    def _once(self, text: str, dims: Axes, expression: ir.Expression) -> str:
         """A text that may stand twice."""
         if is_name(text) or is_number(text):
             return text
@@ -417,7 +408,7 @@ class ValueText:
             return f"({given.text} * 1.0)"
         return f"{closed(given.text)}.to(tl.float32)"
 
-    def _read(self, read: Read, dims: Axes, facts: Facts) -> Text:
+    def _read(self, read: ir.Read, dims: Axes, facts: Facts) -> Text:
         held = self.held(read.array)
         member = self.tiles.group.member(read.array)
         if held is None and member is not None:
@@ -471,7 +462,7 @@ class ValueText:
         moves = axis in self.tiles.grid or axis == self.tiles.walked
         return f"{self.axis(axis)}_start" if moves else "0"
 
-    def _gathered(self, expression: Indirect, dims: Axes, facts: Facts) -> Text:
+    def _gathered(self, expression: ir.Indirect, dims: Axes, facts: Facts) -> Text:
         zeroing, self._zeroing = self._zeroing, False
         at = self.value(expression.at, dims, facts)
         self._zeroing = zeroing
@@ -558,7 +549,7 @@ class ValueText:
         """The name of an axis."""
         return self._axis_names[axis]
 
-    def whole(self, value: str, expression: Expression, dims: Axes) -> str:
+    def whole(self, value: str, expression: ir.Expression, dims: Axes) -> str:
         """The value with all of its dimensions filled."""
         if self._dimensions(expression) >= set(dims):
             return value
@@ -569,26 +560,26 @@ class ValueText:
             return f"tl.full([{shape}], 0.0, tl.float32) + {value}"
         return f"tl.broadcast_to({bare(value)}, [{shape}])"
 
-    def _dimensions(self, expression: Expression) -> set[Axis]:
+    def _dimensions(self, expression: ir.Expression) -> set[Axis]:
         found: set[Axis] = set()
-        for axis in axes_of(expression):
+        for axis in ir.axes_of(expression):
             found.add(axis)
-        for part in walk(expression):
-            held = self.held(part.array) if isinstance(part, Read) else None
+        for part in ir.walk(expression):
+            held = self.held(part.array) if isinstance(part, ir.Read) else None
             if held is not None:
                 found |= set(held.dims)
         return found
 
-    def format_of(self, expression: Expression) -> str:
+    def format_of(self, expression: ir.Expression) -> str:
         """The format in which an operand of a product is there: of what is loaded, or rounded to."""
         expression = unguarded(expression, 0.0)
-        if isinstance(expression, Apply) and expression.function in ROUNDINGS:
+        if isinstance(expression, ir.Apply) and expression.function in ROUNDINGS:
             return expression.function
-        if isinstance(expression, Indirect):
+        if isinstance(expression, ir.Indirect):
             return self.format_of(expression.element)
-        held = isinstance(expression, Read) and self.held(expression.array) is not None
+        held = isinstance(expression, ir.Read) and self.held(expression.array) is not None
         if (
-            isinstance(expression, Read)
+            isinstance(expression, ir.Read)
             and not held
             and self.tiles.group.member(expression.array) is None
         ):
@@ -596,11 +587,11 @@ class ValueText:
         return "float32"
 
 
-def _loaded(expression: Expression) -> Read | None:
+def _loaded(expression: ir.Expression) -> ir.Read | None:
     """The element that a value is, looked up or not."""
-    while isinstance(expression, Indirect):
+    while isinstance(expression, ir.Indirect):
         expression = expression.element
-    return expression if isinstance(expression, Read) else None
+    return expression if isinstance(expression, ir.Read) else None
 
 
 def _times(factor: float) -> str:

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 from pydantic import Field, ValidationError
 
-from accelopt.algorithm.algorithm import from_json
+from accelopt.algorithm.ir import from_json
 from accelopt.algorithm.traced_array import NotTraced
 from accelopt.algorithm.well_formed import well_formed
 from accelopt.errors import quoted

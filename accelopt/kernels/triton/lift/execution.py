@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from accelopt.algorithm.algorithm import Constant, Position
 from accelopt.algorithm.definitions import DefinedOutput
 from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.ir import Constant, Position
 from accelopt.algorithm.loop_results import settled
 from accelopt.algorithm.numpy_functions import select
 from accelopt.algorithm.traced_array import (

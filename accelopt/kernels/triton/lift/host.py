@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
-from accelopt.algorithm.algorithm import Constant
 from accelopt.algorithm.index import Index
+from accelopt.algorithm.ir import Constant
 from accelopt.algorithm.traced_array import (
     NotTraced,
     TracedArray,

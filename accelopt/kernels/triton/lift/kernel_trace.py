@@ -8,8 +8,8 @@ from typing import Any, NoReturn, cast
 
 import numpy as np
 
-from accelopt.algorithm.algorithm import Constant, Position
 from accelopt.algorithm.index import Index
+from accelopt.algorithm.ir import Constant, Position
 from accelopt.algorithm.numpy_functions import elementwise, where_
 from accelopt.algorithm.origins import Origins
 from accelopt.algorithm.traced_array import (

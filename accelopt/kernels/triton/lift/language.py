@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from accelopt.algorithm.algorithm import Constant
 from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.ir import Constant
 from accelopt.algorithm.lookups import ComputedElements, bound
 from accelopt.algorithm.numpy_functions import elementwise, matmul, select, where_
 from accelopt.algorithm.traced_array import axes_of_shape, identity, index_value

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
-from accelopt.algorithm.algorithm import Algorithm, Array
 from accelopt.algorithm.axis_joining import joined
 from accelopt.algorithm.canonical_rewriting import whole
 from accelopt.algorithm.deep_recursion import deep_recursion
 from accelopt.algorithm.definitions import DefinedOutput, UndefinedOutput, algorithm_of
 from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.ir import Algorithm, Array
 from accelopt.algorithm.loop_results import settled
 from accelopt.algorithm.traced_array import NotTraced
 from accelopt.algorithm.value_nodes import Undefined

@@ -8,8 +8,8 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from accelopt.algorithm.algorithm import Constant
 from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.ir import Constant
 from accelopt.algorithm.loop_results import settled
 from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.numpy_functions import select

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from accelopt.algorithm.addresses import AxisSolution, solve
-from accelopt.algorithm.algorithm import Constant
 from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.ir import Constant
 from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.numpy_functions import scalar, select
 from accelopt.algorithm.reductions import fold

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from accelopt.algorithm.algorithm import Algorithm
 from accelopt.algorithm.equality import same_function
+from accelopt.algorithm.ir import Algorithm
 from accelopt.algorithm.traced_array import NotTraced
 from accelopt.hardware.gpus import GPU
 from accelopt.kernels.gpu.bench.files.tracefiles import Definition, InputSource, Solution, Workload

@@ -21,8 +21,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from accelopt.algorithm.algorithm import Constant
 from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.ir import Constant
 from accelopt.algorithm.numpy_functions import scalar, select
 from accelopt.algorithm.rerolling import arguments_of
 from accelopt.algorithm.traced_array import (

@@ -7,19 +7,7 @@ import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from accelopt.algorithm.algorithm import (
-    Algorithm,
-    Apply,
-    Array,
-    Constant,
-    Definition,
-    Expression,
-    Map,
-    Read,
-    Reduce,
-    Scan,
-    Where,
-)
+from accelopt.algorithm import ir
 from accelopt.algorithm.contraction import contraction, factors_of
 from accelopt.algorithm.index import Axis, Index, index_of
 
@@ -30,23 +18,23 @@ PLACES = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
           ast.FloorDiv: operator.floordiv}  # fmt: skip
 
 
-def array(name: str, *shape: int, given: tuple[int, ...] | None = None) -> Array:
-    return Array(name, shape, "float32", given or shape)
+def array(name: str, *shape: int, given: tuple[int, ...] | None = None) -> ir.Array:
+    return ir.Array(name, shape, "float32", given or shape)
 
 
-def read(name: str, *places: Axis | Index | int) -> Read:
+def read(name: str, *places: Axis | Index | int) -> ir.Read:
     indices = (index_of(p) if isinstance(p, Axis) else Index() + p for p in places)
-    return Read(name, tuple(indices))
+    return ir.Read(name, tuple(indices))
 
 
-def apply(function: str, *arguments: Expression | float) -> Apply:
-    made = (Constant(a) if isinstance(a, (int, float)) else a for a in arguments)
-    return Apply(function, tuple(made))
+def apply(function: str, *arguments: ir.Expression | float) -> ir.Apply:
+    made = (ir.Constant(a) if isinstance(a, (int, float)) else a for a in arguments)
+    return ir.Apply(function, tuple(made))
 
 
-def times(*factors: Expression | float) -> Expression:
+def times(*factors: ir.Expression | float) -> ir.Expression:
     first, *rest = factors
-    result = Constant(first) if isinstance(first, (int, float)) else first
+    result = ir.Constant(first) if isinstance(first, (int, float)) else first
     for factor in rest:
         result = apply("multiply", result, factor)
     return result
@@ -56,23 +44,25 @@ class Reader(dict[str, Axis]):
     """What Python's grammar makes of definitions over axes by name: `out[m] = add[k](x[m, k])` reduces,
     `scan[t](factor, term)` recurs from zero, `x if m - n >= 0 else y` chooses."""
 
-    def definition(self, node: ast.Assign) -> Definition:
+    def definition(self, node: ast.Assign) -> ir.Definition:
         [target], value = node.targets, node.value
         name, axes = target.value.id, tuple(self[axis.id] for axis in items(target.slice))
         if not (isinstance(value, ast.Call) and isinstance(value.func, ast.Subscript)):
-            return Map(name, axes, self.expression(value))
+            return ir.Map(name, axes, self.expression(value))
         along = tuple(self[axis.id] for axis in items(value.func.slice))
         given = [self.expression(one) for one in value.args]
         if value.func.value.id == "scan":
-            return Scan(name, axes, *along, "multiply", given[0], "add", given[1], Constant(0.0))
-        return Reduce(name, axes, along, value.func.value.id, *given)
+            return ir.Scan(
+                name, axes, *along, "multiply", given[0], "add", given[1], ir.Constant(0.0)
+            )
+        return ir.Reduce(name, axes, along, value.func.value.id, *given)
 
-    def expression(self, node: ast.expr) -> Expression:
+    def expression(self, node: ast.expr) -> ir.Expression:
         match node:
             case ast.Constant(value):
-                return Constant(value)
+                return ir.Constant(value)
             case ast.UnaryOp(ast.USub(), ast.Constant(value)):
-                return Constant(-value)
+                return ir.Constant(-value)
             case ast.Subscript(ast.Name(name), place):
                 return read(name, *map(self.index, items(place)))
             case ast.BinOp(left, sign, right):
@@ -82,7 +72,7 @@ class Reader(dict[str, Axis]):
             case ast.IfExp(test, yes, no):
                 tests = test.values if isinstance(test, ast.BoolOp) else [test]
                 places = tuple(self.index(one.left) for one in tests)
-                return Where(places, self.expression(yes), self.expression(no))
+                return ir.Where(places, self.expression(yes), self.expression(no))
         raise NotImplementedError(ast.unparse(node))
 
     def index(self, node: ast.expr) -> Index | int:
@@ -108,17 +98,17 @@ def written(
     inputs: Mapping[str, tuple[int, ...]],
     *lines: str,
     given: Mapping[str, tuple[int, ...]] = {},
-) -> Algorithm:
+) -> ir.Algorithm:
     """An algorithm of axes and arrays by name; the last definition is its result. `given` are the
     shapes that the kernel has arrays in, where they are others."""
     reader = Reader({axis: Axis(axis, size) for axis, size in sizes.items()})
     definitions = tuple(reader.definition(one) for one in ast.parse("\n".join(lines)).body)
     arrays = tuple(array(one, *shape, given=given.get(one)) for one, shape in inputs.items())
     shape = (axis.extent for axis in definitions[-1].axes)
-    return Algorithm(name, arrays, definitions, (array("out", *shape, given=given.get("out")),))
+    return ir.Algorithm(name, arrays, definitions, (array("out", *shape, given=given.get("out")),))
 
 
-def matmul(m: int, k: int, n: int) -> Algorithm:
+def matmul(m: int, k: int, n: int) -> ir.Algorithm:
     """lhs in tiles of 128 rows and columns, as NKIBench gives it."""
     return written(
         "matmul", {"m": m, "k": k, "n": n}, {"lhs": (m, k), "rhs": (k, n)},
@@ -127,14 +117,14 @@ def matmul(m: int, k: int, n: int) -> Algorithm:
     )  # fmt: skip
 
 
-def transpose_matmul(m: int, k: int, n: int) -> Algorithm:
+def transpose_matmul(m: int, k: int, n: int) -> ir.Algorithm:
     return written(
         "transpose_matmul", {"m": m, "k": k, "n": n}, {"lhs": (k, m), "rhs": (k, n)},
         "out[m, n] = add[k](lhs[k, m] * rhs[k, n])",
     )  # fmt: skip
 
 
-def rmsnorm_matmul(m: int, k: int, n: int) -> Algorithm:
+def rmsnorm_matmul(m: int, k: int, n: int) -> ir.Algorithm:
     return written(
         "rmsnorm_matmul", {"m": m, "k": k, "n": n}, {"x": (m, k), "w": (k, n), "gain": (k,)},
         "square[m] = add[k](square(x[m, k]))",
@@ -143,7 +133,7 @@ def rmsnorm_matmul(m: int, k: int, n: int) -> Algorithm:
     )  # fmt: skip
 
 
-def matmul_add_rmsnorm(m: int, k: int, n: int) -> Algorithm:
+def matmul_add_rmsnorm(m: int, k: int, n: int) -> ir.Algorithm:
     return written(
         "matmul_add_rmsnorm", {"m": m, "k": k, "n": n},
         {"x": (m, k), "w": (k, n), "z": (m, n), "gain": (n,)},
@@ -163,12 +153,12 @@ def _softmax(scores: str, rows: str, along: str, out: str) -> tuple[str, ...]:
     )
 
 
-def softmax(m: int, n: int) -> Algorithm:
+def softmax(m: int, n: int) -> ir.Algorithm:
     lines = _softmax("x[m, n] * 0.25", "m", "n", "out")
     return written("softmax", {"m": m, "n": n}, {"x": (m, n)}, *lines)
 
 
-def bmm_softmax(b: int, m: int, k: int, n: int) -> Algorithm:
+def bmm_softmax(b: int, m: int, k: int, n: int) -> ir.Algorithm:
     return written(
         "bmm_softmax", {"b": b, "m": m, "k": k, "n": n}, {"lhs": (b, m, k), "rhs": (b, k, n)},
         "s[b, m, n] = add[k](lhs[b, m, k] * rhs[b, k, n])",
@@ -176,7 +166,7 @@ def bmm_softmax(b: int, m: int, k: int, n: int) -> Algorithm:
     )  # fmt: skip
 
 
-def attention(length: int, heads: int, width: int, repeat: int = 2) -> Algorithm:
+def attention(length: int, heads: int, width: int, repeat: int = 2) -> ir.Algorithm:
     """Grouped queries: `repeat` heads of q share one of k and v."""
     sizes = {"h": heads * repeat, "q": length, "key": length, "d": width, "e": width}
     shared = (length, heads, width)
@@ -188,7 +178,7 @@ def attention(length: int, heads: int, width: int, repeat: int = 2) -> Algorithm
     )  # fmt: skip
 
 
-def decode_attention(heads: int, length: int, width: int) -> Algorithm:
+def decode_attention(heads: int, length: int, width: int) -> ir.Algorithm:
     """One query a head: products with vectors."""
     sizes = {"h": heads, "key": length, "d": width, "e": width}
     inputs = {"q": (heads, width), "k": (heads, width, length), "v": (heads, length, width)}
@@ -200,7 +190,7 @@ def decode_attention(heads: int, length: int, width: int) -> Algorithm:
     )  # fmt: skip
 
 
-def pairs_rotated(rows: int, heads: int, pairs: int) -> Algorithm:
+def pairs_rotated(rows: int, heads: int, pairs: int) -> ir.Algorithm:
     """A rotary embedding of pairs that lie beside each other: parts of a last axis of two."""
     sizes = {"r": rows, "h": heads, "m": pairs, "n": 2}
     angles = {"c": (rows, pairs), "s": (rows, pairs)}
@@ -212,7 +202,7 @@ def pairs_rotated(rows: int, heads: int, pairs: int) -> Algorithm:
     )  # fmt: skip
 
 
-def short_rows(rows: int, width: int) -> Algorithm:
+def short_rows(rows: int, width: int) -> ir.Algorithm:
     """The mean of windows of four of rows that are short."""
     terms = " + ".join(f"x[m, n + {k}] * w[{k}, n]" for k in range(4))
     return written(
@@ -221,7 +211,7 @@ def short_rows(rows: int, width: int) -> Algorithm:
     )  # fmt: skip
 
 
-def causal_attention(length: int, width: int) -> Algorithm:
+def causal_attention(length: int, width: int) -> ir.Algorithm:
     """One head; keys behind a query are given a large negative number."""
     sizes = {"q": length, "key": length, "d": width, "e": width}
     scores = f"(s[q, key] * {width**-0.5} if q - key >= 0 else -1e30)"
@@ -233,7 +223,7 @@ def causal_attention(length: int, width: int) -> Algorithm:
     )  # fmt: skip
 
 
-def banded(m: int, n: int) -> Algorithm:
+def banded(m: int, n: int) -> ir.Algorithm:
     """Added masks, a window of two conditions, and a choice of two tiles."""
     near = "x[m, n] if m - n + 64 >= 0 and (m - n) * -1 + 64 >= 0 else y[m, n]"
     return written(
@@ -242,7 +232,7 @@ def banded(m: int, n: int) -> Algorithm:
     )  # fmt: skip
 
 
-def lora(m: int, k: int, n: int, r: int) -> Algorithm:
+def lora(m: int, k: int, n: int, r: int) -> ir.Algorithm:
     return written(
         "lora", {"m": m, "k": k, "n": n, "r": r},
         {"x": (m, k), "w": (k, n), "a": (k, r), "b": (r, n)},
@@ -253,7 +243,7 @@ def lora(m: int, k: int, n: int, r: int) -> Algorithm:
     )  # fmt: skip
 
 
-def swiglu(m: int, k: int, n: int) -> Algorithm:
+def swiglu(m: int, k: int, n: int) -> ir.Algorithm:
     return written(
         "swiglu", {"m": m, "k": k, "n": n, "j": k},
         {"x": (m, k), "up": (k, n), "down": (n, k), "gate": (k, n)},
@@ -264,7 +254,7 @@ def swiglu(m: int, k: int, n: int) -> Algorithm:
     )  # fmt: skip
 
 
-def layernorm(m: int, n: int) -> Algorithm:
+def layernorm(m: int, n: int) -> ir.Algorithm:
     return written(
         "layernorm", {"m": m, "n": n}, {"x": (m, n), "gain": (n,), "shift": (n,)},
         "total[m] = add[n](x[m, n])",
@@ -275,7 +265,7 @@ def layernorm(m: int, n: int) -> Algorithm:
     )  # fmt: skip
 
 
-def adamw(m: int, n: int) -> Algorithm:
+def adamw(m: int, n: int) -> ir.Algorithm:
     spread = "sqrt((v[m, n] * 0.999 + g[m, n] * 0.001 * g[m, n]) * 1000.0)"
     moved = "(m[m, n] * 0.9 + g[m, n] * 0.1) * 0.01"
     return written(
@@ -284,7 +274,7 @@ def adamw(m: int, n: int) -> Algorithm:
     )  # fmt: skip
 
 
-def rope(d: int, s: int) -> Algorithm:
+def rope(d: int, s: int) -> ir.Algorithm:
     """The two halves of d are turned against each other; one Map with a condition on d."""
     h = d // 2
     upper = f"x[d, s] * cos[d, s] - x[d + {h}, s] * sin[d, s]"
@@ -295,7 +285,7 @@ def rope(d: int, s: int) -> Algorithm:
     )  # fmt: skip
 
 
-def rotated(m: int, half: int) -> Algorithm:
+def rotated(m: int, half: int) -> ir.Algorithm:
     """Halves of short rows turned by angles that the kernel has as one row of numbers."""
     at = f"m * {half} + n"
     first = f"x[m, n] * cos[{at}] - x[m, n + {half}] * sin[{at}]"
@@ -308,7 +298,7 @@ def rotated(m: int, half: int) -> Algorithm:
     )  # fmt: skip
 
 
-def state_space(c: int, t: int, s: int) -> Algorithm:
+def state_space(c: int, t: int, s: int) -> ir.Algorithm:
     return written(
         "state_space", {"c": c, "s": s, "t": t},
         {"delta": (c, t), "u": (c, t), "a": (c, s), "b": (s, t), "c": (s, t)},
@@ -317,12 +307,12 @@ def state_space(c: int, t: int, s: int) -> Algorithm:
     )  # fmt: skip
 
 
-def cumulative_sum(m: int, n: int) -> Algorithm:
+def cumulative_sum(m: int, n: int) -> ir.Algorithm:
     line = "out[m, n] = scan[n](1.0, x[m, n])"
     return written("cumulative_sum", {"m": m, "n": n}, {"x": (m, n)}, line)
 
 
-def bias_and_scale(m: int, n: int) -> Algorithm:
+def bias_and_scale(m: int, n: int) -> ir.Algorithm:
     """One number a row, from two arrays, and one a column."""
     return written(
         "bias_and_scale", {"m": m, "n": n},
@@ -331,7 +321,7 @@ def bias_and_scale(m: int, n: int) -> Algorithm:
     )  # fmt: skip
 
 
-def depthwise(c: int, t: int, k: int) -> Algorithm:
+def depthwise(c: int, t: int, k: int) -> ir.Algorithm:
     """A convolution of every channel by itself; zeros stand before the first element."""
     place = f"t + k - {k - 1}"
     return written(
@@ -341,7 +331,7 @@ def depthwise(c: int, t: int, k: int) -> Algorithm:
     )  # fmt: skip
 
 
-def pooled(c: int, height: int, width: int) -> Algorithm:
+def pooled(c: int, height: int, width: int) -> ir.Algorithm:
     """The largest of every two by two elements."""
     h, w = height // 2, width // 2
     return written(
@@ -350,7 +340,7 @@ def pooled(c: int, height: int, width: int) -> Algorithm:
     )  # fmt: skip
 
 
-def convolution(t: int, k: int, c: int, f: int) -> Algorithm:
+def convolution(t: int, k: int, c: int, f: int) -> ir.Algorithm:
     """A product over taps and channels."""
     return written(
         "convolution", {"t": t, "f": f, "k": k, "c": c}, {"x": (t + k - 1, c), "w": (k, c, f)},
@@ -358,21 +348,23 @@ def convolution(t: int, k: int, c: int, f: int) -> Algorithm:
     )  # fmt: skip
 
 
-def renamed(name: str, algorithm: Algorithm) -> Algorithm:
+def renamed(name: str, algorithm: ir.Algorithm) -> ir.Algorithm:
     """The same under another name."""
     return replace(algorithm, name=name)
 
 
-def narrow(algorithm: Algorithm) -> Algorithm:
+def narrow(algorithm: ir.Algorithm) -> ir.Algorithm:
     """The same of and to bfloat16, with operands of products rounded to it."""
 
-    def rounded(factor: Expression) -> Expression:
-        plain = isinstance(factor, Read) and any(factor.array == a.name for a in algorithm.inputs)
-        return factor if plain else Apply(NARROW, (factor,))
+    def rounded(factor: ir.Expression) -> ir.Expression:
+        plain = isinstance(factor, ir.Read) and any(
+            factor.array == a.name for a in algorithm.inputs
+        )
+        return factor if plain else ir.Apply(NARROW, (factor,))
 
     definitions = []
     for definition in algorithm.definitions:
-        if isinstance(definition, Reduce) and contraction(definition):
+        if isinstance(definition, ir.Reduce) and contraction(definition):
             factors = map(rounded, factors_of(definition.expression))
             definition = replace(definition, expression=times(*factors))
         definitions.append(definition)
@@ -381,7 +373,7 @@ def narrow(algorithm: Algorithm) -> Algorithm:
         for arrays in (algorithm.inputs, algorithm.outputs)
     )
     name = f"{algorithm.name}_{NARROW}"
-    return Algorithm(name, inputs, tuple(definitions), outputs)
+    return ir.Algorithm(name, inputs, tuple(definitions), outputs)
 
 
 SMALL = (

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from accelopt.algorithm.algorithm import Algorithm
 from accelopt.algorithm.evaluation import evaluate
+from accelopt.algorithm.ir import Algorithm
 from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.starts import starting_nests

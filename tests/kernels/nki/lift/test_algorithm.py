@@ -5,19 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accelopt.algorithm.algorithm import (
-    Algorithm,
-    Apply,
-    Array,
-    Constant,
-    Map,
-    Position,
-    Read,
-    Reduce,
-    Scan,
-    Where,
-    from_json,
-)
+from accelopt.algorithm import ir
 from accelopt.algorithm.axis_names import AxisNames
 from accelopt.algorithm.contraction import contraction
 from accelopt.algorithm.evaluation import evaluate
@@ -31,24 +19,24 @@ m, n, k = index_of(M), index_of(N), index_of(K)
 def product(*factors):
     result = factors[0]
     for factor in factors[1:]:
-        result = Apply("multiply", (result, factor))
+        result = ir.Apply("multiply", (result, factor))
     return result
 
 
 def scaled_product():
     """silu of a scaled product, negative from row 100 on."""
-    body = product(Read("a", (m, k)), Read("b", (k, n)), Read("g", (k,)))
-    found = Read("s", (m, n))
-    chosen = Where((m - 100,), Apply("negative", (found,)), Apply("silu", (found,)))
-    return Algorithm(
+    body = product(ir.Read("a", (m, k)), ir.Read("b", (k, n)), ir.Read("g", (k,)))
+    found = ir.Read("s", (m, n))
+    chosen = ir.Where((m - 100,), ir.Apply("negative", (found,)), ir.Apply("silu", (found,)))
+    return ir.Algorithm(
         "scaled",
         (
-            Array("a", (256, 64), "float32", (256, 64)),
-            Array("b", (64, 96), "float32", (64, 96)),
-            Array("g", (64,), "float32", (1, 64)),
+            ir.Array("a", (256, 64), "float32", (256, 64)),
+            ir.Array("b", (64, 96), "float32", (64, 96)),
+            ir.Array("g", (64,), "float32", (1, 64)),
         ),
-        (Reduce("s", (M, N), (K,), "add", body), Map("out", (M, N), chosen)),
-        (Array("out", (256, 96), "float32", (2, 128, 96)),),
+        (ir.Reduce("s", (M, N), (K,), "add", body), ir.Map("out", (M, N), chosen)),
+        (ir.Array("out", (256, 96), "float32", (2, 128, 96)),),
     )
 
 
@@ -97,19 +85,19 @@ def test_products_conditions_and_shapes():
 def test_a_matrix_product_is_told_from_a_sum():
     found = contraction(scaled_product().definition("s"))
     assert (found.rows, found.columns, found.contracted, found.batch) == ((M,), (N,), (K,), ())
-    assert found.left == product(Read("a", (m, k)), Read("g", (k,)))
+    assert found.left == product(ir.Read("a", (m, k)), ir.Read("g", (k,)))
     assert found.flops == 2 * 256 * 96 * 64
-    row_sum = Reduce("r", (M,), (K,), "add", Apply("square", (Read("a", (m, k)),)))
+    row_sum = ir.Reduce("r", (M,), (K,), "add", ir.Apply("square", (ir.Read("a", (m, k)),)))
     assert contraction(row_sum) is None
 
 
 def test_a_reduction_and_a_scan():
-    x = Array("x", (256, 64), "float32", (256, 64))
-    largest = Reduce("top", (M,), (K,), "maximum", Read("x", (m, k)))
-    decay = Apply("exp", (Read("top", (m,)),))
-    scan = Scan("h", (M, K), K, "multiply", decay, "add", Position(k), Constant(0.5))
-    algorithm = Algorithm(
-        "scan", (x,), (largest, scan), (Array("h", (256, 64), "float32", (256, 64)),)
+    x = ir.Array("x", (256, 64), "float32", (256, 64))
+    largest = ir.Reduce("top", (M,), (K,), "maximum", ir.Read("x", (m, k)))
+    decay = ir.Apply("exp", (ir.Read("top", (m,)),))
+    scan = ir.Scan("h", (M, K), K, "multiply", decay, "add", ir.Position(k), ir.Constant(0.5))
+    algorithm = ir.Algorithm(
+        "scan", (x,), (largest, scan), (ir.Array("h", (256, 64), "float32", (256, 64)),)
     )
     values = np.random.default_rng(2).normal(size=(256, 64)) * 0.01
     state, expected = np.full(256, 0.5), []
@@ -130,10 +118,10 @@ def test_text_and_json():
         "    out[m, n] = -s[m, n] if m >= 100 else silu(s[m, n])\n"
         "    -> out: 256 x 96 float32"
     )
-    copy = from_json(algorithm.to_json())
+    copy = ir.from_json(algorithm.to_json())
     assert copy == algorithm and hash(copy) == hash(algorithm)
     with pytest.raises(ValueError, match="not an Algorithm"):
-        from_json('{"is": "Read", "array": "x", "indices": []}')
+        ir.from_json('{"is": "Read", "array": "x", "indices": []}')
 
 
 @pytest.mark.parametrize("count", [1, 30, 200])
@@ -142,17 +130,17 @@ def test_any_number_of_axes_gets_names(count):
     steps, extent = [], 300
     for step in range(count):
         axis, window = Axis(f"m{step}", extent), Axis(f"w{step}", 3)
-        read = Read("x", (index_of(axis) + index_of(window) + step,))
-        steps.append(Reduce(f"s{step}", (axis,), (window,), "add", read))
+        read = ir.Read("x", (index_of(axis) + index_of(window) + step,))
+        steps.append(ir.Reduce(f"s{step}", (axis,), (window,), "add", read))
     row = Axis("r", extent)
-    last = Map("out", (row,), Read("s0", (index_of(row),)))
-    x = Array("x", (512,), "float32", (512,))
-    out = Array("out", (extent,), "float32", (extent,))
+    last = ir.Map("out", (row,), ir.Read("s0", (index_of(row),)))
+    x = ir.Array("x", (512,), "float32", (512,))
+    out = ir.Array("out", (extent,), "float32", (extent,))
     named = AxisNames((x,), (*steps, last), (out,)).algorithm("steps")
     for definition in named.definitions:
         own = [axis.name for axis in (*definition.axes, *getattr(definition, "reduced", ()))]
         assert len(set(own)) == len(own)
-    windows = [d.reduced[0].name for d in named.definitions if isinstance(d, Reduce)]
+    windows = [d.reduced[0].name for d in named.definitions if isinstance(d, ir.Reduce)]
     assert len(set(windows)) == count
     data = np.arange(512, dtype=np.float32)
     (found,) = evaluate(named, {"x": data})

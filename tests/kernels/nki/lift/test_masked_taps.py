@@ -9,8 +9,8 @@ import pytest
 from kernel_heads import neuronxcc_kernel, nki_kernel
 from lifted_text import lifted
 
-from accelopt.algorithm.algorithm import Reduce
 from accelopt.algorithm.contraction import contraction
+from accelopt.algorithm.ir import Reduce
 
 TAPS = neuronxcc_kernel("""def kernel(x, w):
     out = nl.ndarray((128, 256), dtype=x.dtype, buffer=nl.shared_hbm)

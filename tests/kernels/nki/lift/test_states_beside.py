@@ -8,7 +8,7 @@ import pytest
 from kernel_heads import nki_kernel
 from lifted_text import check_nests, lifted, traced
 
-from accelopt.algorithm.algorithm import Scan
+from accelopt.algorithm.ir import Scan
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifting import lift
 

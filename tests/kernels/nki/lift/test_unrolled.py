@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 from warm import core
 
-from accelopt.algorithm.algorithm import Algorithm, Scan, Where, expressions_of, walk
 from accelopt.algorithm.contraction import contraction
 from accelopt.algorithm.evaluation import evaluate
+from accelopt.algorithm.ir import Algorithm, Scan, Where, expressions_of, walk
 from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.lift.lifting import lift
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 
-from accelopt.algorithm.algorithm import (
+from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.ir import (
     Algorithm,
     Apply,
     Array,
@@ -18,7 +19,6 @@ from accelopt.algorithm.algorithm import (
     Scan,
     Where,
 )
-from accelopt.algorithm.index import Axis, Index, index_of
 
 UNARY = ("exp", "tanh", "sigmoid", "abs", "square", "relu", "silu", "sin")
 BINARY = ("add", "subtract", "multiply", "maximum", "minimum")
@@ -259,13 +259,13 @@ class Maker:
 
 
 def _reads(definition: Definition) -> list[Read]:
-    from accelopt.algorithm.algorithm import expressions_of, walk
+    from accelopt.algorithm.ir import expressions_of, walk
 
     return [p for e in expressions_of(definition) for p in walk(e) if isinstance(p, Read)]
 
 
 def _axes(expression: Expression) -> frozenset[Axis]:
-    from accelopt.algorithm.algorithm import axes_of
+    from accelopt.algorithm.ir import axes_of
 
     return axes_of(expression)
 

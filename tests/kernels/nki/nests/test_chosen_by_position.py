@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from warm import core
 
-from accelopt.algorithm.algorithm import Algorithm
 from accelopt.algorithm.evaluation import evaluate
+from accelopt.algorithm.ir import Algorithm
 from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.nests.hbm_margins import margins_of
 from accelopt.kernels.nki.nests.lowering import lower_nest

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from warm import core
 
-from accelopt.algorithm.algorithm import Algorithm, Array, Map, Read, Reduce
 from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.index import Axis, index_of
+from accelopt.algorithm.ir import Algorithm, Array, Map, Read, Reduce
 from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.nests.computed_together import (
     NotTogether,

@@ -17,7 +17,7 @@ import pytest
 from kernel_heads import nki_kernel
 from warm import core
 
-from accelopt.algorithm.algorithm import Algorithm
+from accelopt.algorithm.ir import Algorithm
 from accelopt.kernels.nki.arguments import ParameterFacts
 from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.nests.emission import CORES

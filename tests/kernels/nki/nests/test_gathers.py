@@ -17,8 +17,8 @@ import pytest
 from kernel_heads import neuronxcc_kernel, nki_kernel
 from warm import core
 
-from accelopt.algorithm.algorithm import from_json
 from accelopt.algorithm.evaluation import evaluate
+from accelopt.algorithm.ir import from_json
 from accelopt.algorithm.least_work import least_work
 from accelopt.algorithm.notation import algorithm_text
 from accelopt.kernels.nki.devices.protocol import TensorArgument

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from warm import core
 
-from accelopt.algorithm.algorithm import Algorithm, Array, Constant, Map, Read, Reduce, from_json
-from accelopt.algorithm.algorithm import Where as Condition
 from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.index import Axis, index_of
+from accelopt.algorithm.ir import Algorithm, Array, Constant, Map, Read, Reduce, from_json
+from accelopt.algorithm.ir import Where as Condition
 from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, Part, Stage, Way, default_nest

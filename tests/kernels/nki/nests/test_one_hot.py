@@ -12,19 +12,7 @@ import numpy as np
 import pytest
 from warm import core
 
-from accelopt.algorithm.algorithm import (
-    Algorithm,
-    Apply,
-    Array,
-    Expression,
-    Indirect,
-    Map,
-    Position,
-    Read,
-    Reduce,
-    expressions_of,
-    walk,
-)
+from accelopt.algorithm import ir
 from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.index import Axis, index_of
 from accelopt.kernels.nki.devices.protocol import TensorArgument
@@ -34,21 +22,21 @@ from accelopt.kernels.nki.nests.starts import starting_nests
 from tests.kernels.nki.lift.algorithms import apply, read, times
 
 M, N, K = Axis("m", 64), Axis("n", 32), Axis("k", 40)
-HIT = Apply("equal", (Position(index_of(K)), read("t", M)))
-SHIFTED = Apply("equal", (read("t", M), Position(index_of(K) + 3)))
+HIT = ir.Apply("equal", (ir.Position(index_of(K)), read("t", M)))
+SHIFTED = ir.Apply("equal", (read("t", M), ir.Position(index_of(K) + 3)))
 LOSS = apply("subtract", read("x", M, K), apply("log", apply("exp", read("x", M, K))))
 INPUTS = (
-    Array("x", (64, 40), "float32", (64, 40)),
-    Array("w", (40, 32), "float32", (40, 32)),
-    Array("t", (64,), "int32", (64, 1)),
+    ir.Array("x", (64, 40), "float32", (64, 40)),
+    ir.Array("w", (40, 32), "float32", (40, 32)),
+    ir.Array("t", (64,), "int32", (64, 1)),
 )
 
 
-def summed(*axes: Axis, of: Expression, over: tuple[Axis, ...] = (K,)) -> Algorithm:
+def summed(*axes: Axis, of: ir.Expression, over: tuple[Axis, ...] = (K,)) -> ir.Algorithm:
     """The sum of an expression."""
     shape = tuple(axis.extent for axis in axes)
-    out = Array("out", shape, "float32", shape)
-    return Algorithm("summed", INPUTS, (Reduce("out", axes, over, "add", of),), (out,))
+    out = ir.Array("out", shape, "float32", shape)
+    return ir.Algorithm("summed", INPUTS, (ir.Reduce("out", axes, over, "add", of),), (out,))
 
 
 SUMS = {
@@ -69,10 +57,10 @@ SUMS = {
 def test_a_hit_is_a_read(name: str, tmp_path: Path) -> None:
     algorithm = SUMS[name]
     found = without_one_hot(algorithm)
-    expressions = [e for d in found.definitions for e in expressions_of(d)]
-    parts = {p for e in expressions for p in walk(e)}
+    expressions = [e for d in found.definitions for e in ir.expressions_of(d)]
+    parts = {p for e in expressions for p in ir.walk(e)}
     assert not parts & {HIT, SHIFTED}
-    gathers = sum(isinstance(part, Indirect) for part in parts)
+    gathers = sum(isinstance(part, ir.Indirect) for part in parts)
     assert bool(gathers) == (name != "the number of hits")
     chance = np.random.default_rng(2)
     given = {
@@ -97,14 +85,14 @@ def test_a_hit_is_a_read(name: str, tmp_path: Path) -> None:
 
 def test_what_is_no_hit_stays() -> None:
     """A maximum, a number that is no integer, and an element of what another definition computes."""
-    real = Apply("equal", (Position(index_of(K)), read("x", M, K)))
+    real = ir.Apply("equal", (ir.Position(index_of(K)), read("x", M, K)))
     stays = summed(M, of=times(real, LOSS))
     assert without_one_hot(stays) == stays
-    largest = Reduce("out", (M,), (K,), "maximum", times(HIT, LOSS))
+    largest = ir.Reduce("out", (M,), (K,), "maximum", times(HIT, LOSS))
     computed = (
-        Map("y", (M, K), apply("exp", read("x", M, K))),
-        Reduce("out", (M,), (K,), "add", times(HIT, Read("y", (index_of(M), index_of(K))))),
+        ir.Map("y", (M, K), apply("exp", read("x", M, K))),
+        ir.Reduce("out", (M,), (K,), "add", times(HIT, ir.Read("y", (index_of(M), index_of(K))))),
     )
     for definitions in ((largest,), computed):
-        algorithm = Algorithm("kept", INPUTS, definitions, stays.outputs)
+        algorithm = ir.Algorithm("kept", INPUTS, definitions, stays.outputs)
         assert without_one_hot(algorithm) == algorithm

@@ -10,9 +10,9 @@ import itertools
 import numpy as np
 import pytest
 
-from accelopt.algorithm.algorithm import Algorithm, Array, Expression, Map, Reduce
 from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.index import Axis
+from accelopt.algorithm.ir import Algorithm, Array, Expression, Map, Reduce
 from accelopt.algorithm.notation import algorithm_text
 from accelopt.kernels.nki.nests.preparing import prepared
 from accelopt.kernels.nki.nests.scale_and_shift import scaled_and_shifted

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from accelopt.algorithm.algorithm import Apply, Map, Reduce, substituted
 from accelopt.algorithm.contraction import contraction
 from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.index import Index
+from accelopt.algorithm.ir import Apply, Map, Reduce, substituted
 from accelopt.algorithm.notation import algorithm_text
 from accelopt.kernels.nki.nests.read_ranges import fewer_conditions
 from accelopt.kernels.nki.nests.shared_element_functions import functions_shared

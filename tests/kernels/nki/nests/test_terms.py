@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from accelopt.algorithm.algorithm import Algorithm
+from accelopt.algorithm.ir import Algorithm
 from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.nest import Nest, Part, Stage, default_nest
 from accelopt.kernels.nki.nests.preparing import prepared

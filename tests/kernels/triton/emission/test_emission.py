@@ -11,17 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from accelopt.algorithm.algorithm import (
-    Algorithm,
-    Apply,
-    Array,
-    Constant,
-    Map,
-    Position,
-    Read,
-    Reduce,
-    Scan,
-)
+from accelopt.algorithm import ir
 from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.index import Axis, index_of
 from accelopt.hardware.gpus import H100
@@ -97,7 +87,7 @@ def _walked(algorithm, schedule):
     ready, kernels = prepared(algorithm, schedule.splits), []
     for group, kernel in zip(groups_of(ready, tuple(k.members for k in schedule.kernels)), schedule.kernels,
                              strict=True):  # fmt: skip
-        scans = {m.definition.along for m in group.members if isinstance(m.definition, Scan)}
+        scans = {m.definition.along for m in group.members if isinstance(m.definition, ir.Scan)}
         longest = max(group.reduced - scans, key=lambda a: a.extent, default=None)
         sizes = {a.name: kernel.size(a.name) for a in group.free}
         if longest is not None:
@@ -280,14 +270,14 @@ def test_exponents_have_the_factor_of_base_two_in_a_constant_of_theirs():
     """Evidence: exp(x) is exp2(x * log2(e)): a score's own constant takes the factor in, what has none stays, and
     a maximum that is a result is one times ln(2)."""
     m, n = Axis("m", 8), Axis("n", 64)
-    x, largest = Read("x", (index_of(m), index_of(n))), Read("largest", (index_of(m),))
+    x, largest = ir.Read("x", (index_of(m), index_of(n))), ir.Read("largest", (index_of(m),))
 
     def text(score):
-        shifted = Apply("exp", (Apply("subtract", (score, largest)),))
-        algorithm = Algorithm(
-            "shifted", (Array("x", (8, 64), "float32", (8, 64)),),
-            (Reduce("largest", (m,), (n,), "maximum", score), Reduce("total", (m,), (n,), "add", shifted)),
-            tuple(Array(name, (8,), "float32", (8,)) for name in ("largest", "total")),
+        shifted = ir.Apply("exp", (ir.Apply("subtract", (score, largest)),))
+        algorithm = ir.Algorithm(
+            "shifted", (ir.Array("x", (8, 64), "float32", (8, 64)),),
+            (ir.Reduce("largest", (m,), (n,), "maximum", score), ir.Reduce("total", (m,), (n,), "add", shifted)),
+            tuple(ir.Array(name, (8,), "float32", (8,)) for name in ("largest", "total")),
         )  # fmt: skip
         given = [_f(8, 64)]
         best = plans(algorithm, H100, 1)[0].schedule
@@ -297,7 +287,7 @@ def test_exponents_have_the_factor_of_base_two_in_a_constant_of_theirs():
             _values(algorithm, given),
         )
 
-    scaled, found, wanted = text(Apply("multiply", (x, Constant(0.5))))
+    scaled, found, wanted = text(ir.Apply("multiply", (x, ir.Constant(0.5))))
     assert "tl.exp(" not in scaled and "* 0.7213475204444817" in scaled
     assert "largest_two * 0.6931471805599453" in scaled
     np.testing.assert_allclose(found, wanted, rtol=1e-12)
@@ -310,20 +300,21 @@ def test_registers_are_limited_where_two_programs_fit_then():
     l, j, n = Axis("l", 4096), Axis("j", 128), Axis("n", 128)
     m = Axis("m", 65536)
     q, k, v = (
-        Read(a, (index_of(b), index_of(c))) for a, b, c in (("q", m, j), ("k", l, j), ("v", l, n))
+        ir.Read(a, (index_of(b), index_of(c)))
+        for a, b, c in (("q", m, j), ("k", l, j), ("v", l, n))
     )
-    score = Apply("multiply", (Read("score", (index_of(m), index_of(l))), Constant(0.1)))
-    largest, total = (Read(a, (index_of(m),)) for a in ("largest", "total"))
-    part = Apply("exp", (Apply("subtract", (score, largest)),))
-    summed = Apply("multiply", (Apply("float16", (part,)), v))
-    out = Apply("divide", (Read("summed", (index_of(m), index_of(n))), total))
+    score = ir.Apply("multiply", (ir.Read("score", (index_of(m), index_of(l))), ir.Constant(0.1)))
+    largest, total = (ir.Read(a, (index_of(m),)) for a in ("largest", "total"))
+    part = ir.Apply("exp", (ir.Apply("subtract", (score, largest)),))
+    summed = ir.Apply("multiply", (ir.Apply("float16", (part,)), v))
+    out = ir.Apply("divide", (ir.Read("summed", (index_of(m), index_of(n))), total))
     sizes = {"q": (65536, 128), "k": (4096, 128), "v": (4096, 128), "out": (65536, 128)}
-    arrays = [Array(name, size, "float16", size) for name, size in sizes.items()]
-    algorithm = Algorithm(
+    arrays = [ir.Array(name, size, "float16", size) for name, size in sizes.items()]
+    algorithm = ir.Algorithm(
         "attention", tuple(arrays[:3]),
-        (Reduce("score", (m, l), (j,), "add", Apply("multiply", (q, k))),
-         Reduce("largest", (m,), (l,), "maximum", score), Reduce("total", (m,), (l,), "add", part),
-         Reduce("summed", (m, n), (l,), "add", summed), Map("out", (m, n), out)),
+        (ir.Reduce("score", (m, l), (j,), "add", ir.Apply("multiply", (q, k))),
+         ir.Reduce("largest", (m,), (l,), "maximum", score), ir.Reduce("total", (m,), (l,), "add", part),
+         ir.Reduce("summed", (m, n), (l,), "add", summed), ir.Map("out", (m, n), out)),
         tuple(arrays[3:]),
     )  # fmt: skip
     kernel = Kernel(members=("score", "largest", "total", "summed", "out"), walked="l", warps=8,
@@ -341,23 +332,25 @@ def test_registers_are_limited_where_two_programs_fit_then():
 def test_elements_that_may_meet_are_summed_and_not_stored_one_by_one():
     """Evidence: without lengths that keep places apart several elements may have one place."""
     i, r = Axis("i", 8), Axis("r", 5)
-    place = Apply("equal", (Read("at", (index_of(i),)), Position(index_of(r))))
-    value = Apply("select", (place, Read("x", (index_of(i),)), Constant(0.0)))
-    total = Reduce("out", (r,), (i,), "add", value)
+    place = ir.Apply("equal", (ir.Read("at", (index_of(i),)), ir.Position(index_of(r))))
+    value = ir.Apply("select", (place, ir.Read("x", (index_of(i),)), ir.Constant(0.0)))
+    total = ir.Reduce("out", (r,), (i,), "add", value)
     assert member_of(total).scatter is None
 
 
 def test_sums_that_need_a_result_first_take_a_walk_of_their_own():
     """Evidence: the sum of squares about a mean has no factor by which a partial sum could be corrected."""
     m, n = Axis("m", 8), Axis("n", 4096)
-    x = Read("x", (index_of(m), index_of(n)))
-    mean = Apply("multiply", (Read("total", (index_of(m),)), Read("scale", (index_of(m) * 0,))))
-    away = Apply("square", (Apply("subtract", (x, mean)),))
-    algorithm = Algorithm(
+    x = ir.Read("x", (index_of(m), index_of(n)))
+    mean = ir.Apply(
+        "multiply", (ir.Read("total", (index_of(m),)), ir.Read("scale", (index_of(m) * 0,)))
+    )
+    away = ir.Apply("square", (ir.Apply("subtract", (x, mean)),))
+    algorithm = ir.Algorithm(
         "variance",
-        (Array("x", (8, 4096), "float32", (8, 4096)), Array("scale", (1,), "float32", (1,))),
-        (Reduce("total", (m,), (n,), "add", x), Reduce("out", (m,), (n,), "add", away)),
-        (Array("out", (8,), "float32", (8,)),),
+        (ir.Array("x", (8, 4096), "float32", (8, 4096)), ir.Array("scale", (1,), "float32", (1,))),
+        (ir.Reduce("total", (m,), (n,), "add", x), ir.Reduce("out", (m,), (n,), "add", away)),
+        (ir.Array("out", (8,), "float32", (8,)),),
     )
     kernel = Kernel(members=("total", "out"), tiles=_tiles(n=256), walked="n")
     text = source_of(algorithm, Schedule(kernels=(kernel,)))
@@ -373,12 +366,13 @@ def _priced(algorithm, kernel):
 
 def _matmul(size, dtype="float16"):
     m, n, k = (Axis(name, size) for name in "mnk")
-    product = Apply(
-        "multiply", (Read("a", (index_of(m), index_of(k))), Read("b", (index_of(k), index_of(n))))
+    product = ir.Apply(
+        "multiply",
+        (ir.Read("a", (index_of(m), index_of(k))), ir.Read("b", (index_of(k), index_of(n)))),
     )
-    arrays = [Array(name, (size, size), dtype, (size, size)) for name in ("a", "b", "out")]
-    return Algorithm(
-        "mm", tuple(arrays[:2]), (Reduce("out", (m, n), (k,), "add", product),), (arrays[2],)
+    arrays = [ir.Array(name, (size, size), dtype, (size, size)) for name in ("a", "b", "out")]
+    return ir.Algorithm(
+        "mm", tuple(arrays[:2]), (ir.Reduce("out", (m, n), (k,), "add", product),), (arrays[2],)
     )
 
 
@@ -410,15 +404,16 @@ def test_a_sum_is_split_where_it_leaves_multiprocessors_idle(tmp_path):
     """Evidence: an H100 has 132 multiprocessors; 64 x 64 results are one tile of them."""
     algorithm = _matmul(64, "float32")
     m, n, k = (Axis(name, extent) for name, extent in (("m", 64), ("n", 64), ("k", 8192)))
-    product = Apply(
-        "multiply", (Read("a", (index_of(m), index_of(k))), Read("b", (index_of(k), index_of(n))))
+    product = ir.Apply(
+        "multiply",
+        (ir.Read("a", (index_of(m), index_of(k))), ir.Read("b", (index_of(k), index_of(n)))),
     )
     arrays = [
-        Array("a", (64, 8192), "float32", (64, 8192)),
-        Array("b", (8192, 64), "float32", (8192, 64)),
+        ir.Array("a", (64, 8192), "float32", (64, 8192)),
+        ir.Array("b", (8192, 64), "float32", (8192, 64)),
     ]
     algorithm = replace(algorithm, inputs=tuple(arrays),
-                        definitions=(Reduce("out", (m, n), (k,), "add", product),))  # fmt: skip
+                        definitions=(ir.Reduce("out", (m, n), (k,), "add", product),))  # fmt: skip
     best = plans(algorithm, H100, 1)[0].schedule
     assert best.splits and best.splits[0].definition == "out" and len(best.kernels) == 2
     file = tmp_path / "split.py"
@@ -451,11 +446,11 @@ def test_results_in_an_inputs_memory_are_stored_behind_all_reads(tmp_path):
     """Evidence: a kernel that changes its inputs, as unsloth's backward of SwiGLU does: both results are made
     of both inputs as they were."""
     (m,) = axes = (Axis("m", 300),)
-    a, b = (Read(name, (index_of(m),)) for name in "ab")
-    arrays = [Array(name, (300,), "float32", (300,)) for name in ("a", "b", "a_out", "b_out")]
-    algorithm = Algorithm(
+    a, b = (ir.Read(name, (index_of(m),)) for name in "ab")
+    arrays = [ir.Array(name, (300,), "float32", (300,)) for name in ("a", "b", "a_out", "b_out")]
+    algorithm = ir.Algorithm(
         "exchange", tuple(arrays[:2]),
-        (Map("a_out", axes, Apply("subtract", (a, b))), Map("b_out", axes, Apply("add", (a, b)))),
+        (ir.Map("a_out", axes, ir.Apply("subtract", (a, b))), ir.Map("b_out", axes, ir.Apply("add", (a, b)))),
         tuple(arrays[2:]),
     )  # fmt: skip
     file = tmp_path / "exchange.py"
@@ -489,8 +484,8 @@ def test_a_solution_keeps_its_own_kernels_for_other_sizes():
 def test_axes_are_alike_whose_tiles_have_as_many_elements():
     """Evidence: a tile of 16 elements is none of 8, also where both hold all of an axis of 8."""
     m, n, k = Axis("m", 8), Axis("n", 8), Axis("k", 8)
-    x = Read("x", (index_of(m), index_of(k)))
-    group = Group((member_of(Reduce("out", (m, n), (k,), "add", x)),))
+    x = ir.Read("x", (index_of(m), index_of(k)))
+    group = Group((member_of(ir.Reduce("out", (m, n), (k,), "add", x)),))
     for size, first in ((16, {n: index_of(m)}), (8, {n: index_of(m), k: index_of(m)})):
         tiles = tuple(Tile(axis=name, size=size) for name in "mn")
         assert Tiles(group, Kernel(members=("out",), tiles=tiles)).alike == first

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from accelopt.algorithm.algorithm import from_json
 from accelopt.algorithm.evaluation import evaluate
+from accelopt.algorithm.ir import from_json
 from accelopt.algorithm.traced_array import NotTraced
 from accelopt.algorithm.well_formed import well_formed
 from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Workload

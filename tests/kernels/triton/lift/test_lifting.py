@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from accelopt.algorithm.algorithm import Scan
 from accelopt.algorithm.equality import same_function
 from accelopt.algorithm.evaluation import evaluate
+from accelopt.algorithm.ir import Scan
 from accelopt.algorithm.notation import definition_text
 from accelopt.algorithm.traced_array import NotTraced
 from accelopt.kernels.triton.lift.lifting import Like, lift_launches
