@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from accelopt.cli.child_process import Said, ask
-from accelopt.cli.kernel_file import named, naming, order, rewrite_of, simulated
+from accelopt.cli.kernel_file import named, order, rewrite_of, simulated
 from accelopt.errors import ConfigError, printable
 from accelopt.kernels.nki.advice import Advice, advice
 from accelopt.kernels.nki.referee.precision import formats_of
@@ -44,8 +44,7 @@ def apply_advice(
         "rel_tol": options.rel_tol,
         "precision": formats_of(options.precision),
     }
-    with naming(kernel, reference):
-        said = ask(apply_job, asked, TRACE_SECONDS)
+    said = ask(apply_job, asked, TRACE_SECONDS, kernel, reference)
     typer.echo(named(said.text, kernel, reference, written), nl=False)
     if not said.passed:
         raise typer.Exit(1)

@@ -10,12 +10,8 @@ from typing import Annotated
 import typer
 
 from accelopt.api import DEFAULTS, ROUNDS, device_of, optimize_kernel, starting_case
+from accelopt.cli import kernel_file
 from accelopt.cli.apply import apply_advice
-from accelopt.cli.kernel_file import (
-    DefinitionOption,
-    ReferenceOption,
-    WorkloadOption,
-)
 from accelopt.cli.options import with_shared_options
 from accelopt.cli.results import result_rows
 from accelopt.errors import ConfigError, printable
@@ -37,9 +33,9 @@ NO_RULE = (
 @with_shared_options(ROUNDS, DEFAULTS)
 def optimize(
     kernel: Annotated[Path, typer.Argument(help="the kernel's file")],
-    reference: ReferenceOption = None,
-    definition: DefinitionOption = None,
-    workload: WorkloadOption = None,
+    reference: kernel_file.ReferenceOption = None,
+    definition: kernel_file.DefinitionOption = None,
+    workload: kernel_file.WorkloadOption = None,
     also: Annotated[
         list[str] | None,
         typer.Option(
