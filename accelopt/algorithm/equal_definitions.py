@@ -19,7 +19,7 @@ from accelopt.algorithm.index import Axis, Index, index_of
 
 ASSOCIATIVE = frozenset({"add", "multiply", "maximum", "minimum"})
 MOST_ORDERS = 24
-"""Orders of a definition's axes that are compared."""
+"""Orders of a definition's axes that are compared; of more, the one in which they are met."""
 MOST_TERMS = 64
 """Of a sum or product that is taken apart: one that stands in itself twice has twice as many in each level."""
 
@@ -57,7 +57,9 @@ def _forms(definition: ir.Definition) -> Iterator[tuple[str, tuple[int, ...]]]:
     bound = definition.reduced if isinstance(definition, ir.Reduce) else ()
     many = math.factorial(len(axes)) * math.factorial(len(bound)) > MOST_ORDERS
     if many:
-        orders, bounds = [tuple(range(len(axes)))], [bound]
+        met = _met(definition)
+        orders = [tuple(sorted(range(len(axes)), key=lambda n: met.index(axes[n])))]
+        bounds = [tuple(sorted(bound, key=met.index))]
     else:
         orders = list(itertools.permutations(range(len(axes))))
         bounds = list(itertools.permutations(bound))
@@ -74,6 +76,23 @@ def _forms(definition: ir.Definition) -> Iterator[tuple[str, tuple[int, ...]]]:
             rest = replace(rest, along=names[rest.along])
         extents = [str(axis) for axis in names.values()]
         yield digest(str(rest), *sorted(extents), *parts), order
+
+
+def _met(definition: ir.Definition) -> list[Axis]:
+    """The axes of a definition as one meets them, whatever they are called: those of equal definitions in one order,
+    as long as no two factors or terms are alike but for their axes."""
+    names = {axis: index_of(Axis("", axis.extent)) for axis in ir.own_axes(definition)}
+    done: dict[ir.Expression, str] = {}
+    waiting, found = [*reversed(ir.expressions_of(definition))], list[Axis]()
+    while waiting:
+        part = waiting.pop()
+        for index in ir.indices_of(part):
+            found += sorted(index.variables, key=lambda axis: -abs(index.coefficient(axis)))
+        below = list(ir.parts_of(part))
+        if isinstance(part, ir.Apply) and part.function in COMMUTES:
+            below.sort(key=lambda one: _form(one, names, done))
+        waiting += below[::-1]
+    return list(dict.fromkeys([*found, *names]))
 
 
 def _nothing(_: str) -> ir.Expression:

@@ -14,11 +14,13 @@ import inspect
 import itertools
 import linecache
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from types import FrameType
+from types import FrameType, FunctionType, ModuleType
+from typing import NamedTuple
 
-from accelopt.sim import loop_state as state
+import numpy as np
+
 from accelopt.sim.affine import Affine, LoopVariable, variable
 from accelopt.sim.call_sites import LoopKey, call_chain
 from accelopt.sim.conditions import read_first
@@ -29,6 +31,82 @@ from accelopt.sim.errors import SourceLine
 from accelopt.sim.program import LoopKind
 from accelopt.sim.rules import control_flow
 from accelopt.sim.tracer import NeedsConcrete, Tracer, current
+
+PLAIN = (int, float, str, bytes, bool, complex, type(None))
+DEPTH = 4
+MOST = 20_000
+"""Containers beyond this many items, and objects nested deeper than DEPTH, are not looked into."""
+
+
+def same(old: object, new: object) -> bool:
+    """True for the same object, or equal plain values of one type."""
+    if old is new:
+        return True
+    if type(old) is not type(new):
+        return False
+    if isinstance(old, tuple) and isinstance(new, tuple):
+        return len(old) == len(new) and all(map(same, old, new))
+    return isinstance(old, PLAIN) and bool(old == new)
+
+
+class Contents(NamedTuple):
+    """A fingerprint, and what it is of: identities only tell objects apart while they live."""
+
+    prints: list[object]
+    kept: list[object]
+
+
+def contents(frame: FrameType, values: Mapping[str, object]) -> Contents:
+    """A loop is traced once, which is right only when its body leaves Python's own data as it found them: a
+    fingerprint of everything mutable that these values, and the globals that the frame names,
+    lead to; its prints are equal before and after when nothing was changed."""
+    prints: list[object] = []
+    seen: dict[int, object] = {}
+    code = frame.f_code
+    local = frame.f_locals
+    for value in values.values():
+        _look(value, prints, seen, DEPTH)
+    for name in code.co_names:
+        if name in frame.f_globals and name not in local:
+            value = frame.f_globals[name]
+            prints.append((name, value if isinstance(value, PLAIN) else id(value)))
+            _look(value, prints, seen, DEPTH)
+    return Contents(prints, list(seen.values()))
+
+
+def _look(value: object, prints: list[object], seen: dict[int, object], depth: int) -> None:
+    if isinstance(value, (*PLAIN, ModuleType, type)) or depth == 0 or id(value) in seen:
+        return
+    if type(value).__module__.startswith("accelopt.sim"):
+        return  # tensors, indices and ranges are ours
+    seen[id(value)] = value
+    inner: list[object] = []
+    if isinstance(value, dict):
+        inner = [*value.keys(), *value.values()]
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        inner = list(value)
+    elif isinstance(value, FunctionType):
+        inner = [cell.cell_contents for cell in value.__closure__ or () if _filled(cell)]
+    elif isinstance(value, np.ndarray):
+        prints.append(hash(value.tobytes()) if value.size <= MOST else None)
+    elif hasattr(value, "__dict__"):
+        inner = list(vars(value).values())
+    if not inner or len(inner) > MOST:
+        prints.append(len(inner))
+        return
+    prints.append(tuple(item if isinstance(item, PLAIN) else id(item) for item in inner))
+    seen[id(inner)] = inner
+    for item in inner:
+        _look(item, prints, seen, depth - 1)
+
+
+def _filled(cell: object) -> bool:
+    try:
+        cell.cell_contents  # type: ignore[attr-defined]  # noqa: B018
+    except ValueError:
+        return False
+    return True
+
 
 CONSUMERS = frozenset(
     "zip enumerate reversed list tuple sorted map filter set sum min max any all iter next".split()
@@ -113,7 +191,7 @@ class Before:
         self.frame = frame
         self.statement = statement
         self.values = dict(frame.f_locals)
-        self.contents = state.contents(frame, self.values)
+        self.contents = contents(frame, self.values)
 
     def check(self, tracer: Tracer, *, shadowing: bool) -> None:
         """Refuses what the next iteration would see changed. A tensor or an index that the body
@@ -134,11 +212,11 @@ class Before:
             if name not in self.values or name not in after:
                 continue
             old, new = self.values[name], after[name]
-            if state.same(old, new) or only_places(self.statement, name):
+            if same(old, new) or only_places(self.statement, name):
                 continue
             if not unseen(old, new):
                 yield f"'{name}' changes"
-        if self.contents.prints != state.contents(self.frame, self.values).prints:
+        if self.contents.prints != contents(self.frame, self.values).prints:
             yield "a list, dict or object of the kernel's Python changes"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
 
@@ -14,7 +15,6 @@ from accelopt.errors import InternalError
 from accelopt.sim.access import Access
 from accelopt.sim.affine import LoopVariable
 from accelopt.sim.attribute_kinds import one_line
-from accelopt.sim.bodies import Body, LoopIteration
 from accelopt.sim.call_sites import LoopKey, running_line
 from accelopt.sim.conditions import GuardedBody, branches
 from accelopt.sim.errors import NOWHERE, KernelError, SourceLine
@@ -29,9 +29,38 @@ from accelopt.sim.program import (
     Loop,
     LoopKind,
     Placement,
+    ProgramNode,
     Tensor,
 )
 from accelopt.sim.rules import control_flow, kernels
+
+
+class LoopIteration(NamedTuple):
+    """One iteration of an unrolled loop. `loop` numbers this execution of the loop, `key` is the
+    loop in the source. `depth` counts the bodies that were open before it."""
+
+    key: LoopKey
+    loop: int
+    value: int
+    traced_once: bool  # by the real tracer: not a static_range
+    depth: int
+
+
+@dataclass(eq=False)
+class Body:
+    """A list of nodes under construction and the scope of the tensors declared in it."""
+
+    nodes: list[ProgramNode] = field(default_factory=list)
+    tensors: list[Tensor] = field(default_factory=list)
+    variable: LoopVariable | None = None
+    kind: LoopKind | None = None
+    open: bool = True
+    unrolled_loop: int | None = None
+
+    def unrolled_child(self, loop: int | None) -> Body:
+        """A scope of its own whose nodes go to this body: one iteration of an unrolled loop."""
+        return Body(self.nodes, self.tensors, unrolled_loop=loop)
+
 
 MAX_NODES = 4_000_000
 """A kernel that unrolls to more instructions than this is refused rather than traced for hours."""

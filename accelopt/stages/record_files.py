@@ -147,3 +147,21 @@ def _records(path: Path, content: object) -> list[dict[str, Any]]:
     if not isinstance(content, list) or not all(isinstance(item, dict) for item in content):
         raise ConfigError(f"{path} must hold a JSON list of objects")
     return content
+
+
+LAST = "last_iteration_executor_results.json"
+RESULTS = "executor_results.json"
+
+
+def history_beside(profile_results: Path) -> list[Result]:
+    """The executor results of all earlier iterations of the shell loop that wrote this table.
+
+    The loop's layout is `{base}/{exp_date}/candidates/profile_results.csv` with results in
+    `{base}/{exp_date}/executor_results.json`. Elsewhere there is no history.
+    """
+    folder = profile_results.resolve().parent
+    if folder.name != "candidates" or not (folder / LAST).is_file():
+        return []
+    earlier = sorted(folder.parent.parent.glob(f"*/{RESULTS}"))
+    paths = [path for path in earlier if path.parent != folder.parent] or [folder / LAST]
+    return [result for path in paths for result in read_results(path)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.util
 import json
 import os
 import threading
@@ -17,14 +18,13 @@ from accelopt.hardware.gpus import DEFAULT_GPU, GPU, GPUS, gpu_called
 from accelopt.kernels.gpu.alternatives import measure_alternatives
 from accelopt.kernels.gpu.bench.files.tracefiles import Solution
 from accelopt.kernels.gpu.bench.judging.child_processes import COMPILER_SETTINGS
-from accelopt.kernels.gpu.bench.judging.compile_check import CompileVerdict
+from accelopt.kernels.gpu.bench.judging.compile_check import CompilerPool, CompileVerdict
 from accelopt.kernels.gpu.bench.judging.evaluation_task import Task
 from accelopt.kernels.gpu.bench.process import installed_flashinfer_bench
 from accelopt.kernels.gpu.bench.roofline import Bound, bound
 from accelopt.kernels.gpu.bench.source.source_rules import violations
 from accelopt.kernels.gpu.briefing import briefing
 from accelopt.kernels.gpu.cases import ProblemFiles, describe_definition, source_of
-from accelopt.kernels.gpu.compile_cache import CompileCache
 from accelopt.kernels.gpu.compiler_output import CompilerOutput
 from accelopt.kernels.gpu.diagnosis import of_counters, of_roofline, of_structure
 from accelopt.kernels.gpu.profiling.metrics import Metrics, Unavailable
@@ -38,6 +38,44 @@ from accelopt.sandbox.drivers import NVIDIA
 from accelopt.sandbox.workers import Call, Fault, Pool, as_evaluation
 from accelopt.store import JsonObject, content_key
 from accelopt.time_limits import GPU_EVALUATION_SECONDS, GPU_START_SECONDS
+
+
+class CompileCache:
+    """Compiles each kernel once, where the compiler could say something of it.
+
+    `needed` are the packages that it takes; `environment` is that of evaluations.
+    """
+
+    def __init__(self, needed: Sequence[str], target: str, environment: Mapping[str, str]) -> None:
+        self.needed = needed
+        self.target = target
+        self.environment = dict(environment)
+        self._compilers: CompilerPool | None = None
+        self._found: dict[tuple[str, str], CompileVerdict] = {}  # by case and source
+
+    async def of(self, case_name: str, problem: ProblemFiles, source: str) -> CompileVerdict:
+        """The verdict on a source; nothing where what compiling needs is absent."""
+        key = case_name, source
+        if key in self._found:
+            return self._found[key]
+        found = await self._checked(problem, source)
+        if not found.unknown:
+            self._found[key] = found
+        return found
+
+    async def _checked(self, problem: ProblemFiles, source: str) -> CompileVerdict:
+        if any(importlib.util.find_spec(name) is None for name in self.needed):
+            absent = " and ".join(self.needed)
+            return CompileVerdict(failure=f"compiling takes {absent}", unknown=True)
+        if self.environment.get("TRITON_INTERPRET") == "1":
+            return CompileVerdict(failure="kernels are interpreted, not compiled", unknown=True)
+        if self._compilers is None:
+            count = max(1, (os.cpu_count() or 2) - 4)
+            self._compilers = CompilerPool(count, self.target, self.environment)
+        return await in_thread(
+            self._compilers.check, problem.definition, problem.workload, problem.solution(source)
+        )
+
 
 EVALUATION = "accelopt.flb_wrapper:evaluate_job"
 SETTINGS = "accelopt.flb_wrapper:settings_job"
