@@ -142,13 +142,14 @@ def _bad_arguments(function: Callable[..., Any], problem: str, mend: str = "") -
     )
 
 
-def calls_of(*modules: ModuleType) -> dict[str, Any]:
-    """The NKI calls that modules define, by name."""
+def names_of(*modules: ModuleType) -> dict[str, Any]:
+    """The NKI calls that modules define, by name, and what else their `__all__` lists."""
     return {
         name: value
         for module in modules
         for name, value in vars(module).items()
-        if hasattr(value, "__wrapped__") and value.__module__ == module.__name__
+        if name in vars(module).get("__all__", ())
+        or (hasattr(value, "__wrapped__") and value.__module__ == module.__name__)
     }
 
 

@@ -33,6 +33,8 @@ class BufferName:
         return None
 
 
+__all__ = ["hbm", "par_dim", "private_hbm", "psum", "sbuf", "shared_hbm"]
+
 sbuf = BufferName(Buffer.SBUF)
 psum = BufferName(Buffer.PSUM)
 hbm = private_hbm = BufferName(Buffer.HBM)

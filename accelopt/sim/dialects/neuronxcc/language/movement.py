@@ -177,6 +177,9 @@ def device_print(prefix: str, x: Any, *, mask: Any = None) -> None:
     )
 
 
+__all__ = ["static_cast"]
+
+
 def static_cast(input_data: Any, dtype: Any) -> Any:
     """A conversion: of numbers and arrays, also on the host; of a tile in a kernel."""
     if isinstance(input_data, TensorView):
