@@ -12,8 +12,8 @@ with nothing_to_lose():
     from accelopt.stages.candidate_profiles import nodes_of
     from accelopt.stages.checking_tools import TOOLS, toolbox_for
     from accelopt.stages.planning import draw_plans, view_all
-    from accelopt.stages.proposers import proposer_for
     from accelopt.stages.record_files import history_beside, read_candidates, write_records
+    from accelopt.stages.run_setup import proposer_for
 
 
 def prompts(args: Namespace) -> Prompts:

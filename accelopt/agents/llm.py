@@ -31,8 +31,12 @@ from accelopt.agents.calls import (
 )
 from accelopt.agents.completion import Unusable, clean, read_completion, token_counts
 from accelopt.agents.configuration import NO_KEY, ModelConfig
-from accelopt.agents.function_tools import function_tools
-from accelopt.agents.model_conversation import ToolConversation, asked_again, most_turns
+from accelopt.agents.model_conversation import (
+    ToolConversation,
+    asked_again,
+    function_tools,
+    most_turns,
+)
 from accelopt.agents.roles import ModelRole
 from accelopt.errors import ConfigError, require
 from accelopt.time_limits import CONNECT_SECONDS, GREETING_SECONDS

@@ -1,4 +1,5 @@
-"""The seven states of the manager as a table: what each does, and where its answer leads."""
+"""The seven states of the manager as a table: what each does, and where its answer leads. Where there are two ways on,
+the answer says which."""
 
 from __future__ import annotations
 
@@ -10,10 +11,10 @@ from pathlib import Path
 
 from accelopt.errors import AcceloptError
 from accelopt.evaluation import Evaluation, Status
-from accelopt.fsm.constants import TOP_KERNELS
 from accelopt.fsm.context import OptimizationContext
 from accelopt.fsm.engine import TERMINAL, declared, state
 from accelopt.fsm.program_database import program_id, write_database
+from accelopt.fsm.worker.context import TOP_KERNELS
 from accelopt.fsm.worker.user_test import refusal
 from accelopt.kernels.gpu.alternatives import COMPILED, PYTORCH
 from accelopt.nodes import Job, Node, Plan, Result

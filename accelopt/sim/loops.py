@@ -29,7 +29,7 @@ from accelopt.sim.dialects.neuronxcc.poison import Poison
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.errors import SourceLine
 from accelopt.sim.program import LoopKind
-from accelopt.sim.rules import control_flow
+from accelopt.sim.rules import kernels
 from accelopt.sim.tracer import NeedsConcrete, Tracer, current
 
 PLAIN = (int, float, str, bytes, bool, complex, type(None))
@@ -202,7 +202,7 @@ class Before:
             return _can_be_shadowed(old) and _shadows(tracer, new, shadowing)
 
         for what in self.changes(unseen):
-            tracer.refuse(control_flow.changed_by_iteration(what))
+            tracer.refuse(kernels.changed_by_iteration(what))
 
     def changes(self, unseen: Callable[[object, object], bool]) -> Iterator[str]:
         """What the next iteration would see changed, in words; not a rebinding that it does not

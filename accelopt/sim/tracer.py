@@ -32,7 +32,7 @@ from accelopt.sim.program import (
     ProgramNode,
     Tensor,
 )
-from accelopt.sim.rules import control_flow, kernels
+from accelopt.sim.rules import kernels
 
 
 class LoopIteration(NamedTuple):
@@ -338,7 +338,7 @@ class Tracer:
         """A tensor made inside a loop or condition is gone when that block ends (S18)."""
         home = self.home.get(tensor)
         if home is None or not home.open:
-            self.refuse(control_flow.out_of_scope(tensor.name, tensor.source, "loop"))
+            self.refuse(kernels.out_of_scope(tensor.name, tensor.source, "loop"))
             return
         if not self.conditions or not tensor.buffer.on_chip:
             return
@@ -346,7 +346,7 @@ class Tracer:
         if left:
             here = running_line()
             if any(block.is_left_by(here) for block in left):
-                self.refuse(control_flow.out_of_scope(tensor.name, tensor.source, "condition"))
+                self.refuse(kernels.out_of_scope(tensor.name, tensor.source, "condition"))
 
     def note_condition(self) -> None:
         """The running line is a condition on loop indices: its branches are scopes of tensors."""
@@ -417,7 +417,7 @@ class Tracer:
         if used:
             left = used - {body.variable for body in self.bodies}
             if left:
-                self.refuse(control_flow.index_after_loop())
+                self.refuse(kernels.index_after_loop())
 
 
 _current: ContextVar[Tracer | None] = ContextVar("accelopt_tracer", default=None)

@@ -82,7 +82,7 @@ def test_every_edge_is_walked(tmp_path):
 
 async def of_a_broken_parent(folder):
     from accelopt.fsm.worker.context import WorkerSetup
-    from accelopt.fsm.worker.machine import context_of, walk
+    from accelopt.fsm.worker.worker_fsm import context_of, walk
     from accelopt.fsm.worker_options import ModelChoice, WorkerOptions, open_run
     from accelopt.nodes import Job, Node, Want
     from accelopt.stages.planning import view_kernel

@@ -1,4 +1,5 @@
-"""The fifteen states of a worker as a table: what each does, and where its answer leads."""
+"""The fifteen states of a worker as a table: what each does, and where its answer leads. Where there are two ways on,
+the answer says which."""
 
 from __future__ import annotations
 
@@ -9,10 +10,15 @@ from accelopt.agents.proposer import Failure
 from accelopt.errors import AcceloptError
 from accelopt.evaluation import NO_VERDICTS, Diagnosis, Evaluation, Status
 from accelopt.experience import Attempt
-from accelopt.fsm.constants import LEAST_CHARACTERS, LONGEST_ERROR, MOST_BOTTLENECKS
 from accelopt.fsm.engine import TERMINAL, declared, state
 from accelopt.fsm.worker.changed_settings import setting_changes
-from accelopt.fsm.worker.context import Efficiency, WorkerContext
+from accelopt.fsm.worker.context import (
+    LEAST_CHARACTERS,
+    LONGEST_ERROR,
+    MOST_BOTTLENECKS,
+    Efficiency,
+    WorkerContext,
+)
 from accelopt.fsm.worker.forbidden_names import violations
 from accelopt.fsm.worker.user_test import refusal
 from accelopt.fsm.worker.worker_files import write_artifacts

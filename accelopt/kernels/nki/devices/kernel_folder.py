@@ -220,12 +220,12 @@ class FolderImporter(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         """Runs the module's text."""
-        from accelopt.sim import source_text
+        from accelopt.sim import kernel_loading
 
         found = self.modules[module.__name__]
         file = found.file or f"{found.place}/__init__.py"
         module.__file__ = file
-        source_text.register(file, found.text)
+        kernel_loading.register(file, found.text)
         exec(compile(found.text, file, "exec", dont_inherit=True), module.__dict__)
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from accelopt.sim.call_sites import running_frame
 from accelopt.sim.conditions import escapes
 from accelopt.sim.errors import SourceLine
-from accelopt.sim.rules import control_flow
+from accelopt.sim.rules import kernels
 from accelopt.sim.tracer import current
 
 
@@ -24,9 +24,9 @@ def enter_branch() -> None:
             frame.f_locals.get(escape.name), tracer.conventions.view_type
         ):
             continue
-        error = control_flow.bound_in_branch(escape.name, found.line)
+        error = kernels.bound_in_branch(escape.name, found.line)
         error.source = SourceLine(frame.f_code.co_filename, escape.line)
         error.args = (str(error),)
         tracer.refuse(error)
     if found.skips:
-        tracer.refuse(control_flow.left_early("continue in a branch on its index"))
+        tracer.refuse(kernels.left_early("continue in a branch on its index"))

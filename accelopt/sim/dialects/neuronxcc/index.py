@@ -12,7 +12,7 @@ from accelopt.sim.conditions import is_tested
 from accelopt.sim.dialects.neuronxcc.branching import enter_branch
 from accelopt.sim.errors import KernelError, KernelSyntaxError, KernelTypeError
 from accelopt.sim.mask import EVERYTHING, NOTHING, Mask
-from accelopt.sim.rules import control_flow, indexing
+from accelopt.sim.rules import indexing, kernels
 from accelopt.sim.tracer import current
 
 NO_LOOPS: frozenset[int] = frozenset()
@@ -196,7 +196,7 @@ class TileIndex:
     def _used_as_number(self, *_: Any) -> NoReturn:
         if self.shape or not (self.loops or self.affine.loop_variables):
             raise _not_a_number()
-        raise _at_line(control_flow.index_as_number())
+        raise _at_line(kernels.index_as_number())
 
     __index__ = __int__ = __float__ = __truediv__ = __rtruediv__ = __pow__ = _used_as_number
     __rpow__ = __rfloordiv__ = __rmod__ = __hash__ = _used_as_number  # type: ignore[assignment]
@@ -270,7 +270,7 @@ class MaskExpression:
         if self.mask.always or self.mask.never:
             return self.mask.always != self.negated
         if any(constraint.axes for constraint in self.mask.constraints):
-            raise _at_line(control_flow.condition_on_arange())
+            raise _at_line(kernels.condition_on_arange())
         current().demand(variables)
 
     def __setitem__(self, key: Any, value: Any) -> None:

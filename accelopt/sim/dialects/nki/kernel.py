@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from accelopt.hardware import TARGETS
-from accelopt.sim import compute, rules, serial, source_text
+from accelopt.sim import compute, kernel_loading, rules, serial
 from accelopt.sim.access import Access
 from accelopt.sim.dialects.host import HOST, arrays_of, in_framework_of, tell
 from accelopt.sim.dialects.neuronxcc import results
@@ -226,7 +226,7 @@ def trace_kernel(
     said to be for; empty: what it uses tells. Raises KernelError, or calls `report`."""
     wrapped = kernel if isinstance(kernel, Kernel) else Kernel(kernel)
     function = wrapped.function
-    source_text.restore(function)
+    kernel_loading.restore(function)
     code = function.__code__
     shared: dict[str, Any] = {
         "name": function.__name__,

@@ -25,7 +25,7 @@ from accelopt.sim.errors import KernelValueError
 from accelopt.sim.isa import matrix, movement
 from accelopt.sim.mask import EVERYTHING, Mask
 from accelopt.sim.program import Buffer, Engine
-from accelopt.sim.rules import indexing, shapes
+from accelopt.sim.rules import indexing, operands
 from accelopt.sim.tracer import current
 
 DOUBLE_ROW = "double_row_gen3"
@@ -155,7 +155,7 @@ def matmul(x: Any, y: Any, transpose_x: bool, mask: Any) -> TensorView:
     left, right = tile(x, "x"), tile(y, "y")
     if not transpose_x:
         if len(left.tile_shape) > 2:
-            refuse(shapes.too_many_dimensions("matmul", "x", left.tile_shape, 2))
+            refuse(operands.too_many_dimensions("matmul", "x", left.tile_shape, 2))
         left = in_sbuf(nc_transpose(in_sbuf(left), engine=Engine.TENSOR))
     return nc_matmul(in_sbuf(left), in_sbuf(right), mask=mask)
 

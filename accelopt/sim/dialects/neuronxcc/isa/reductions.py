@@ -31,7 +31,7 @@ from accelopt.sim.isa import elementwise, indexed, reductions
 from accelopt.sim.mask import NOTHING, Mask
 from accelopt.sim.operators import ARITHMETIC, BITWISE, REDUCTIONS
 from accelopt.sim.program import Engine
-from accelopt.sim.rules import operands, shapes
+from accelopt.sim.rules import operands
 
 
 @api
@@ -249,7 +249,7 @@ def sequence_bounds(*, segment_ids: Any, dtype: Any = None) -> TensorView:
     source = tile(segment_ids, "segment_ids")
     check(indexed.SEQUENCE_BOUNDS, segment_ids=source)
     if source.tile_shape[0] != 1:
-        fail(shapes.dimension_too_large(indexed.SEQUENCE_BOUNDS, "segment_ids", source.tile_shape,
+        fail(operands.dimension_too_large(indexed.SEQUENCE_BOUNDS, "segment_ids", source.tile_shape,
                                         source.tile_shape[0], 1))  # fmt: skip
     result = new_tile((1, 2, math.prod(source.tile_shape[1:])), dtype or source.dtype)
     flat = source.reshape((1, math.prod(source.tile_shape[1:])))

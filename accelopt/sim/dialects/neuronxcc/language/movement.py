@@ -31,7 +31,7 @@ from accelopt.sim.dialects.neuronxcc.operation_names import op_name
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.errors import KernelValueError
 from accelopt.sim.isa import indexed, movement
-from accelopt.sim.rules import indexing, operands, shapes
+from accelopt.sim.rules import indexing, operands
 from accelopt.sim.tracer import active, current
 
 
@@ -89,7 +89,7 @@ def load_transpose2d(src: Any, *, mask: Any = None, dtype: Any = None) -> Tensor
     """HBM (N, M) to a new SBUF tile (M, N)."""
     source = in_hbm(src, "src")
     if source.ndim != 2:
-        fail(shapes.too_many_dimensions("load_transpose2d", "src", source.shape, 2))
+        fail(operands.too_many_dimensions("load_transpose2d", "src", source.shape, 2))
     return transposed(source, TRANSPOSED[2], "load_transpose2d", mask, dtype)
 
 
