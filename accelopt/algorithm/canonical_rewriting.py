@@ -8,15 +8,7 @@ from collections.abc import Callable
 from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.reductions import FLIPPED, fold
 from accelopt.algorithm.rerolling import arguments_of, rolled
-from accelopt.algorithm.value_nodes import (
-    Application,
-    Choice,
-    Fold,
-    Product,
-    Sum,
-    Value,
-    children,
-)
+from accelopt.algorithm.value_nodes import Application, Choice, Fold, Product, Sum, Value, children
 from accelopt.algorithm.values import Values
 
 Rule = Callable[[Value], Value]

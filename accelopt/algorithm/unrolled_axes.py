@@ -5,14 +5,7 @@ from __future__ import annotations
 
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.ir import Constant
-from accelopt.algorithm.value_nodes import (
-    Choice,
-    Value,
-    children,
-    details,
-    every,
-    own_indices,
-)
+from accelopt.algorithm.value_nodes import Choice, Value, children, details, every, own_indices
 from accelopt.algorithm.values import Values
 
 MOST_ROUNDS = 128

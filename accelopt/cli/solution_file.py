@@ -13,11 +13,7 @@ from accelopt.kernels.gpu.bench.files.tracefiles import Solution, SourceFile
 from accelopt.kernels.gpu.bench.roofline import Bound
 from accelopt.kernels.gpu.cases import COMPILED, ProblemFiles
 from accelopt.kernels.gpu.problems import is_torch_problem
-from accelopt.kernels.triton.lift.problem import (
-    LiftedProblem,
-    lifted_problem,
-    problem_bound,
-)
+from accelopt.kernels.triton.lift.problem import LiftedProblem, lifted_problem, problem_bound
 
 TRITON = re.compile(r"^\s*(import|from)\s+triton\b", re.MULTILINE)
 

@@ -8,13 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from accelopt.api import (
-    config_of,
-    language_of_case,
-    refuse_earlier_run,
-    run_search,
-    starting_case,
-)
+from accelopt.api import config_of, language_of_case, refuse_earlier_run, run_search, starting_case
 from accelopt.cli import kernel_file
 from accelopt.cli.options import HELP
 from accelopt.errors import ConfigError, require

@@ -8,14 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from accelopt.errors import ConfigError
-from accelopt.evaluation import (
-    Case,
-    Confirmation,
-    Diagnosis,
-    Evaluation,
-    Scrutiny,
-    language_called,
-)
+from accelopt.evaluation import Case, Confirmation, Diagnosis, Evaluation, Scrutiny, language_called
 from accelopt.kernel_source import with_definitions
 from accelopt.knob_space import Parameter, Space
 from accelopt.nodes import Action, Node

@@ -2,16 +2,7 @@
 
 import numpy as np
 import pytest
-from nkibench_problems import (
-    SHAPES,
-    SMALL,
-    assert_agrees,
-    files,
-    load,
-    reference,
-    run,
-    tolerance,
-)
+from nkibench_problems import SHAPES, SMALL, assert_agrees, files, load, reference, run, tolerance
 
 from accelopt.hardware import TRN1
 from accelopt.kernels.nki.problem_bound import problem_bound

@@ -26,13 +26,7 @@ from accelopt.kernel_source import (
     complete_imports,
     with_definitions,
 )
-from accelopt.kernels.language import (
-    Configured,
-    Explanation,
-    Language,
-    LanguageOptions,
-    NestAnswer,
-)
+from accelopt.kernels.language import Configured, Explanation, Language, LanguageOptions, NestAnswer
 from accelopt.kernels.nki import api_notes as names
 from accelopt.kernels.nki import benchmark
 from accelopt.kernels.nki.actions.priced_nests import Tuning

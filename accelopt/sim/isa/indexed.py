@@ -7,14 +7,7 @@ from collections.abc import Iterator
 from accelopt.sim import attribute_kinds as kinds
 from accelopt.sim.dtypes import BFLOAT16, FLOAT32, INT32, UINT16, UINT32
 from accelopt.sim.isa.elementwise import REDUCED, REGISTERS
-from accelopt.sim.isa.limits import (
-    FLOATS,
-    PREDICATES,
-    SELECTABLE,
-    VECTOR,
-    OperandLimits,
-    call,
-)
+from accelopt.sim.isa.limits import FLOATS, PREDICATES, SELECTABLE, VECTOR, OperandLimits, call
 from accelopt.sim.isa.opcode import Cost, Opcode
 from accelopt.sim.isa.shapes import anything, counts
 from accelopt.sim.program import Engine, Instruction

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from accelopt.sim.errors import (
-    KernelError,
-    KernelSyntaxError,
-    Rule,
-)
+from accelopt.sim.errors import KernelError, KernelSyntaxError, Rule
 
 MASK_MEND = "A mask is a conjunction (&) of comparisons of nl.arange, nl.mgrid and loop indices."
 one_dimensional_arange = Rule(

@@ -8,12 +8,7 @@ from accelopt.cli.tune import tune
 from accelopt.errors import ConfigError
 from accelopt.kernels.gpu.bench.source.source_rules import violations
 from accelopt.kernels.gpu.cases import ProblemFiles
-from accelopt.kernels.triton.shipped_kernels import (
-    SCHEMAS,
-    schema_of,
-    shipped_case,
-    solution_text,
-)
+from accelopt.kernels.triton.shipped_kernels import SCHEMAS, schema_of, shipped_case, solution_text
 
 
 def test_the_matmul_has_324_points_and_each_is_a_solution(tmp_path):

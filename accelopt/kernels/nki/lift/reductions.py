@@ -9,14 +9,7 @@ from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.ir import Constant
 from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.reductions import fold
-from accelopt.algorithm.value_nodes import (
-    NEUTRAL,
-    Carried,
-    Fold,
-    Product,
-    ScanElement,
-    Value,
-)
+from accelopt.algorithm.value_nodes import NEUTRAL, Carried, Fold, Product, ScanElement, Value
 from accelopt.kernels.nki.lift.instruction_element import WriteSite, reshaped, written_where
 
 

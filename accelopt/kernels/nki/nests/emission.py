@@ -23,14 +23,7 @@ from accelopt.kernels.nki.nests.moments import moments_of
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, ReadAfterChange, Stage, product_in
 from accelopt.kernels.nki.nests.on_chip import OnChip
 from accelopt.kernels.nki.nests.partition_reductions import NEUTRAL, Partitions
-from accelopt.kernels.nki.nests.places import (
-    Local,
-    Round,
-    View,
-    Where,
-    row_major,
-    spans_of,
-)
+from accelopt.kernels.nki.nests.places import Local, Round, View, Where, row_major, spans_of
 from accelopt.kernels.nki.nests.recurrences import Recurrences
 from accelopt.kernels.nki.nests.skipping import masks_that_empty
 from accelopt.kernels.nki.nests.statements import Comment, Form, NestNode, line

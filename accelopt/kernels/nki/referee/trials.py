@@ -26,13 +26,7 @@ from accelopt.kernels.nki.referee.norms import Projection, l2, l2_difference, ro
 from accelopt.kernels.nki.referee.precision import Precision, in_single, is_float
 from accelopt.kernels.nki.referee.reference import MOST_KEPT, Reference, frozen
 from accelopt.kernels.nki.referee.rows import Part, Rows, separate, some_of, still_separate
-from accelopt.kernels.nki.referee.tolerance import (
-    BETWEEN,
-    SLACK,
-    Exact,
-    exact_outputs,
-    radii_norms,
-)
+from accelopt.kernels.nki.referee.tolerance import BETWEEN, SLACK, Exact, exact_outputs, radii_norms
 from accelopt.kernels.nki.referee.uses import Uses
 from accelopt.kernels.nki.referee.variation import (
     MAY_BE_LARGER,

@@ -44,11 +44,7 @@ from accelopt.kernels.nki.translation.to_newest import has_device_loops, to_newe
 from accelopt.kernels.nki.translation.to_nki import to_nki
 from accelopt.sandbox import Limits, Policy, run
 from accelopt.sim import compute, rules, serial
-from accelopt.sim.dialects.dialect import (
-    DEFAULT_TARGETS,
-    dialect_of,
-    trace_kernel,
-)
+from accelopt.sim.dialects.dialect import DEFAULT_TARGETS, dialect_of, trace_kernel
 from accelopt.sim.dialects.nki.versions import NEWEST
 from accelopt.sim.errors import KernelError
 from accelopt.sim.kernel_loading import load, specs_of

@@ -7,15 +7,8 @@ from collections.abc import Mapping, Sequence
 from itertools import chain, zip_longest
 from typing import NamedTuple
 
-from accelopt.kernels.triton.configurations.autotuning import (
-    tiles_of,
-    with_configurations,
-)
-from accelopt.kernels.triton.configurations.knobs import (
-    Knob,
-    set_options,
-    with_own_grid,
-)
+from accelopt.kernels.triton.configurations.autotuning import tiles_of, with_configurations
+from accelopt.kernels.triton.configurations.knobs import Knob, set_options, with_own_grid
 from accelopt.kernels.triton.configurations.launch_configurations import (
     LaunchConfiguration,
     configurations,

@@ -35,11 +35,7 @@ from accelopt.kernels.triton.emission.runtime_bounds import (
     terms_of,
 )
 from accelopt.kernels.triton.emission.schedule import Kernel, NotEmitted
-from accelopt.kernels.triton.emission.simplifying import (
-    conditions_of,
-    product_in,
-    simple,
-)
+from accelopt.kernels.triton.emission.simplifying import conditions_of, product_in, simple
 from accelopt.kernels.triton.emission.tiles import NARROW, Axes, Tiles, power_of_two
 from accelopt.kernels.triton.emission.value_text import Fact, Held, Scope, Text, ValueText
 

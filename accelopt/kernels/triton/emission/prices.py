@@ -22,10 +22,7 @@ from accelopt.kernels.triton.emission.functions import COSTLY, FORMATS
 from accelopt.kernels.triton.emission.groups import Group, Member, address, flat
 from accelopt.kernels.triton.emission.runtime_bounds import Bound, bound_by, index_in
 from accelopt.kernels.triton.emission.schedule import Kernel, NotEmitted
-from accelopt.kernels.triton.emission.simplifying import (
-    conditions_of,
-    unguarded,
-)
+from accelopt.kernels.triton.emission.simplifying import conditions_of, unguarded
 from accelopt.kernels.triton.emission.tiles import NARROW, Tiles
 
 EMPTY_SECONDS = 1e-7

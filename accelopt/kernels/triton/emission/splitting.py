@@ -13,11 +13,7 @@ from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.value_nodes import NEUTRAL
 from accelopt.kernels.triton.emission.running import grown, growth
 from accelopt.kernels.triton.emission.schedule import NotEmitted, Split
-from accelopt.kernels.triton.emission.simplifying import (
-    chosen,
-    conditions_of,
-    simple,
-)
+from accelopt.kernels.triton.emission.simplifying import chosen, conditions_of, simple
 
 NOTHING = -1e38
 """A maximum of nothing is less."""

@@ -32,10 +32,7 @@ from accelopt.kernels.triton.emission.functions import (
 )
 from accelopt.kernels.triton.emission.groups import Member, address
 from accelopt.kernels.triton.emission.schedule import NotEmitted
-from accelopt.kernels.triton.emission.simplifying import (
-    tests_of,
-    unguarded,
-)
+from accelopt.kernels.triton.emission.simplifying import tests_of, unguarded
 from accelopt.kernels.triton.emission.tiles import Axes, Tiles
 
 LONGEST = 72

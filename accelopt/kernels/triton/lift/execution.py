@@ -14,12 +14,7 @@ from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.ir import Constant, Position
 from accelopt.algorithm.loop_results import settled
 from accelopt.algorithm.numpy_functions import select
-from accelopt.algorithm.traced_array import (
-    NotTraced,
-    axes_of_shape,
-    digits,
-    row_major,
-)
+from accelopt.algorithm.traced_array import NotTraced, axes_of_shape, digits, row_major
 from accelopt.algorithm.value_nodes import Element, Value
 from accelopt.kernels.triton.lift.kernel_trace import KernelTrace, Tile
 from accelopt.kernels.triton.lift.memory import Buffer, Write, applied, content, where_is, written

@@ -25,11 +25,7 @@ from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.ir import Constant
 from accelopt.algorithm.numpy_functions import scalar, select
 from accelopt.algorithm.rerolling import arguments_of
-from accelopt.algorithm.traced_array import (
-    NotTraced,
-    index_value,
-    is_float,
-)
+from accelopt.algorithm.traced_array import NotTraced, index_value, is_float
 from accelopt.algorithm.value_nodes import Value
 from accelopt.kernels.triton.lift.execution import Execution, Range, Unknown
 from accelopt.kernels.triton.lift.kernel_trace import Tile

@@ -21,12 +21,7 @@ from accelopt.sim import dtypes
 from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine
 from accelopt.sim.compute.analysis.storage import Storage
-from accelopt.sim.compute.tiles.addressing import (
-    Address,
-    byte_address,
-    distinct_values,
-    executions,
-)
+from accelopt.sim.compute.tiles.addressing import Address, byte_address, distinct_values, executions
 from accelopt.sim.compute.tiles.elements import Elements, Keys
 from accelopt.sim.compute.tiles.masked_tiles import Pattern, Window, compiler
 from accelopt.sim.compute.tiles.thread_state import Lane

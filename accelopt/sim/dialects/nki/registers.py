@@ -21,14 +21,7 @@ from accelopt.sim.access import Buffer
 from accelopt.sim.affine import LoopVariable
 from accelopt.sim.call_sites import call_chain, running_line
 from accelopt.sim.dialects.neuronxcc import builder
-from accelopt.sim.dialects.neuronxcc.builder import (
-    copied,
-    fail,
-    fill,
-    new_tile,
-    of_two,
-    transfer,
-)
+from accelopt.sim.dialects.neuronxcc.builder import copied, fail, fill, new_tile, of_two, transfer
 from accelopt.sim.dialects.neuronxcc.index import TileIndex, number_of
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.dialects.nki import versions

@@ -20,15 +20,7 @@ from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine
 from accelopt.sim.errors import SourceLine
 from accelopt.sim.isa import movement
-from accelopt.sim.program import (
-    Buffer,
-    Engine,
-    Instruction,
-    Loop,
-    Program,
-    ProgramNode,
-    Tensor,
-)
+from accelopt.sim.program import Buffer, Engine, Instruction, Loop, Program, ProgramNode, Tensor
 from accelopt.sim.timing.machine.pricing import opcode_label
 from accelopt.sim.timing.stream.operation import (
     ARRIVE,

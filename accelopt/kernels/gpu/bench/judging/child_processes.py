@@ -16,12 +16,7 @@ from typing import TypeVar
 from accelopt.evaluation import Status
 from accelopt.kernels.gpu.bench.files.tracefiles import Solution
 from accelopt.kernels.gpu.bench.judging.evaluation_task import Task
-from accelopt.kernels.gpu.bench.judging.reply_rules import (
-    NOT_JUDGED,
-    Ended,
-    OutOfMemory,
-    refuse,
-)
+from accelopt.kernels.gpu.bench.judging.reply_rules import NOT_JUDGED, Ended, OutOfMemory, refuse
 from accelopt.kernels.gpu.bench.judging.verdict import status_of_error
 from accelopt.kernels.gpu.bench.process import messages as say
 from accelopt.kernels.gpu.bench.process.entry_points import passes_destination

@@ -17,11 +17,7 @@ import numpy as np
 from accelopt.hardware import TARGETS
 from accelopt.sim.dialects.neuronxcc.builder import fail
 from accelopt.sim.dialects.neuronxcc.language.creation import BufferName
-from accelopt.sim.isa.limits import (
-    MAX_PARTITIONS,
-    PSUM_BANK_BYTES,
-    PSUM_BANKS,
-)
+from accelopt.sim.isa.limits import MAX_PARTITIONS, PSUM_BANK_BYTES, PSUM_BANKS
 from accelopt.sim.program import Buffer, Placement
 from accelopt.sim.rules import operands
 from accelopt.sim.tracer import current

@@ -5,14 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from accelopt.sim.dialects.neuronxcc import assignment, builder
-from accelopt.sim.dialects.neuronxcc.builder import (
-    api,
-    fail,
-    mask_of,
-    new_tile,
-    refuse,
-    transfer,
-)
+from accelopt.sim.dialects.neuronxcc.builder import api, fail, mask_of, new_tile, refuse, transfer
 from accelopt.sim.dialects.neuronxcc.isa import enums
 from accelopt.sim.dialects.neuronxcc.isa.checks import TRANSPOSED, endpoint
 from accelopt.sim.dialects.neuronxcc.isa.enums import oob_mode as out_of_bounds
