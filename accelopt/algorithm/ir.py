@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import functools
 import json
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 from accelopt.algorithm.index import Axis, CachedHash, Floor, Index, index_of
+from accelopt.algorithm.linear import row_major
 
 T = TypeVar("T")
 
@@ -193,7 +193,7 @@ def from_json(text: str) -> Algorithm:
 
 def place_of(array: Array, definition: Definition) -> Index:
     """Where an element of a result lies in the input that it updates, but for the number that it is put at."""
-    steps = array.steps or [math.prod(array.shape[n + 1 :]) for n in range(len(array.shape))]
+    steps = array.steps or row_major(array.shape)
     terms = (index_of(a) * step for a, step in zip(definition.axes, steps, strict=False))
     return sum(terms, Index(array.first))
 

@@ -21,6 +21,7 @@ import numpy as np
 from accelopt.algorithm import ir
 from accelopt.algorithm.functions import CONVERSIONS, ROUNDINGS
 from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.linear import row_major
 from accelopt.hardware import TRN1
 from accelopt.hardware.least_time import Lanes, Work
 
@@ -191,7 +192,7 @@ class _Problem:
         used = self.reached.setdefault(array.name, np.zeros(array.shape, bool))
         if used.all() or not used.size:
             return
-        strides = [math.prod(array.shape[n + 1 :]) for n in range(len(array.shape))]
+        strides = row_major(array.shape)
         dimensions = list(zip(read.indices, array.shape, strides, strict=True))
         axes = NO_AXES.union(*(index.axes for index in read.indices))
         joined = NO_AXES.union(*map(_axes_of_case, _linked(axes, cases))) & axes

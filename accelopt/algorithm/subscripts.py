@@ -6,11 +6,11 @@ are, since each of their strides is the size of what lies below a dimension.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from accelopt.algorithm.index import Index
+from accelopt.algorithm.linear import row_major
 from accelopt.algorithm.values import follows
 
 
@@ -46,7 +46,7 @@ def view_of(accesses: Sequence[GuardedAddress], given: tuple[int, ...]) -> tuple
 
 def subscripts(access: GuardedAddress, shape: Sequence[int]) -> tuple[Index, ...]:
     """A row-major address as one index a dimension."""
-    strides = [math.prod(shape[n + 1 :]) for n in range(len(shape))]
+    strides = row_major(shape)
     for found in _divided(access.address, strides):
         if not _outside(found, shape, access.guards):
             return found

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from accelopt.algorithm import ir
 from accelopt.algorithm.index import Axis, index_of
+from accelopt.algorithm.linear import row_major
 from accelopt.hardware import Hardware
 from accelopt.kernels.nki.nests.axis_positions import At, FreeNames, Span, variable
 from accelopt.kernels.nki.nests.computed_together import NotTogether, accumulated
@@ -23,7 +24,7 @@ from accelopt.kernels.nki.nests.moments import moments_of
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, ReadAfterChange, Stage, product_in
 from accelopt.kernels.nki.nests.on_chip import OnChip
 from accelopt.kernels.nki.nests.partition_reductions import NEUTRAL, Partitions
-from accelopt.kernels.nki.nests.places import Local, Round, View, Where, row_major, spans_of
+from accelopt.kernels.nki.nests.places import Local, Round, View, Where, spans_of
 from accelopt.kernels.nki.nests.recurrences import Recurrences
 from accelopt.kernels.nki.nests.skipping import masks_that_empty
 from accelopt.kernels.nki.nests.statements import Comment, Form, NestNode, line

@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from accelopt.algorithm.index import index_of
+from accelopt.algorithm.index import element_number, index_of
 from accelopt.algorithm.ir import Algorithm, Array, Map, Read
 from accelopt.kernels.triton.emission.functions import FORMATS, HELPERS, number_text
 from accelopt.kernels.triton.emission.groups import (
     Group,
-    address,
     arrays_of,
     flat,
     joined,
@@ -67,10 +66,12 @@ def _returned_as_given(algorithm: Algorithm) -> Algorithm:
     for name, array in inputs.items():
         definition = algorithm.definition(name)
         body = definition.expression if isinstance(definition, Map) else None
-        own = address(tuple(map(index_of, definition.axes)), [a.extent for a in definition.axes])
+        own = element_number(
+            tuple(map(index_of, definition.axes)), [a.extent for a in definition.axes]
+        )
         if not isinstance(body, Read) or body.array != array:
             continue
-        if address(body.indices, algorithm.input(array).shape) == own:
+        if element_number(body.indices, algorithm.input(array).shape) == own:
             left.add(name)
     return replace(
         algorithm,
@@ -184,7 +185,7 @@ def _in_place(out: str, array: str, groups: list[Group], tiles: Tiles, arrays: A
         return False
     if {*group.free} - {*member.definition.axes}:
         return False
-    place = address(member.place, arrays[out].shape)
+    place = element_number(member.place, arrays[out].shape)
     for reader in group.members:
         for read in reader.reads:
             if read.array != array:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from accelopt.algorithm import ir
 from accelopt.algorithm.functions import ROUNDINGS
-from accelopt.algorithm.index import Axis, Floor, Index, index_of
+from accelopt.algorithm.index import Axis, Floor, Index, element_number, index_of
 from accelopt.kernels.triton.emission.base_two import LN_2, factor_of
 from accelopt.kernels.triton.emission.descriptors import Block, block_at
 from accelopt.kernels.triton.emission.functions import (
@@ -30,7 +30,7 @@ from accelopt.kernels.triton.emission.functions import (
     number_text,
     power_text,
 )
-from accelopt.kernels.triton.emission.groups import Member, address
+from accelopt.kernels.triton.emission.groups import Member
 from accelopt.kernels.triton.emission.schedule import NotEmitted
 from accelopt.kernels.triton.emission.simplifying import tests_of, unguarded
 from accelopt.kernels.triton.emission.tiles import Axes, Tiles
@@ -415,7 +415,7 @@ class ValueText:
         array = self.arrays[read.array]
         if array.dtype not in FORMATS:
             raise NotEmitted(f"{read.array} is {array.dtype}, which the kernels do not compute in")
-        index = address(read.indices, array.shape)
+        index = element_number(read.indices, array.shape)
         if read.array in self.blocks:
             block = block_at(index, array, self.tiles)
             text = self.fresh(read.array)

@@ -9,6 +9,7 @@ from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
+from accelopt.algorithm.linear import row_major
 from accelopt.sim.access import Access, Indirect
 from accelopt.sim.affine import ZERO, Affine
 from accelopt.sim.call_sites import running_line
@@ -272,16 +273,6 @@ def whole(tensor: Tensor) -> TensorView:
 
 
 @functools.lru_cache(maxsize=4096)
-def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides of a contiguous tile."""
-    strides: list[int] = []
-    step = 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= size
-    return tuple(reversed(strides))
-
-
 def reshaped_strides(
     shape: tuple[int, ...], strides: tuple[int, ...], wanted: tuple[int, ...]
 ) -> tuple[int, ...] | None:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from accelopt.algorithm.linear import row_major
 from accelopt.hardware import TARGETS
 from accelopt.sim.access import Indirect
 from accelopt.sim.affine import Affine
@@ -22,13 +23,7 @@ from accelopt.sim.dialects.neuronxcc.index import MaskExpression, TileIndex
 from accelopt.sim.dialects.neuronxcc.neuronxcc_tensor import NeuronxccTensor
 from accelopt.sim.dialects.neuronxcc.poison import POISON
 from accelopt.sim.dialects.neuronxcc.subscript import subscript
-from accelopt.sim.dialects.neuronxcc.tensor import (
-    DynamicSlice,
-    IndexBound,
-    TensorView,
-    row_major,
-    whole,
-)
+from accelopt.sim.dialects.neuronxcc.tensor import DynamicSlice, IndexBound, TensorView, whole
 from accelopt.sim.dialects.nki import versions
 from accelopt.sim.dialects.nki.formats import element_of
 from accelopt.sim.dialects.nki.overlapping_tiles import place_of
