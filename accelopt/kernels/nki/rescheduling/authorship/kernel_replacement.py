@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from accelopt.kernels.nki.kernel_function import NoKernel, kernel_function
 from accelopt.kernels.nki.rescheduling.authorship.text import identifiers, replaced
-from accelopt.parsing import parse_python
+from accelopt.parsing import names_stored, parse_python
 
 DEFINITIONS = (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.FunctionDef, ast.ClassDef)
 
@@ -98,9 +98,7 @@ def bound(node: ast.stmt) -> set[str]:
         return {alias.asname or alias.name.partition(".")[0] for alias in node.names}
     if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
         return {node.name}
-    return {
-        n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
-    }
+    return names_stored(node)
 
 
 def _grid(source: str) -> str:
