@@ -265,7 +265,7 @@ def for_statement(frame: FrameType) -> ast.For | None:
     if frame.f_code.co_flags & inspect.CO_GENERATOR:
         return None
     span = _running_span(frame)
-    for statement in _for_statements(frame.f_code.co_filename):
+    for statement in _parsed_for_statements("".join(linecache.getlines(frame.f_code.co_filename))):
         iterable = statement.iter
         if span is None:
             running = statement.lineno <= frame.f_lineno <= (iterable.end_lineno or 0)
@@ -305,10 +305,6 @@ def _consumes(iterable: ast.expr) -> bool:
         and isinstance(iterable.func, ast.Name)
         and iterable.func.id in CONSUMERS
     )
-
-
-def _for_statements(file: str) -> tuple[ast.For, ...]:
-    return _parsed_for_statements("".join(linecache.getlines(file)))
 
 
 @functools.lru_cache(maxsize=64)
