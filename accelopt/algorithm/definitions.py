@@ -13,14 +13,13 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from accelopt.algorithm import ir
-from accelopt.algorithm.addresses import narrowed
+from accelopt.algorithm.addresses import GuardedAddress, narrowed, subscripts, view_of
 from accelopt.algorithm.axis_joining import join_free, joined_within
 from accelopt.algorithm.axis_names import AxisNames
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.normal_forms import common_factor
 from accelopt.algorithm.origins import Origins
 from accelopt.algorithm.reductions import fold
-from accelopt.algorithm.subscripts import GuardedAddress, subscripts, view_of
 from accelopt.algorithm.unrolled_axes import rolled_up
 from accelopt.algorithm.value_nodes import (
     Application,

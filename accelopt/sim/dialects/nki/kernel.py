@@ -31,7 +31,7 @@ from accelopt.sim.dialects.neuronxcc.rewriting import check_annotation
 from accelopt.sim.dialects.neuronxcc.subscript import subscript
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView, whole
 from accelopt.sim.dialects.nki import cores, registers, versions
-from accelopt.sim.dialects.nki.formats import element_of
+from accelopt.sim.dialects.nki.call_conventions import element_of
 from accelopt.sim.dialects.nki.language.memories import DEFAULT_TARGET
 from accelopt.sim.dialects.nki.overlapping_tiles import place_of, with_shared_bytes
 from accelopt.sim.dialects.nki.python_loops import BUILTINS, AllLoops

@@ -25,7 +25,7 @@ from accelopt.sim.dialects.neuronxcc.poison import POISON
 from accelopt.sim.dialects.neuronxcc.subscript import subscript
 from accelopt.sim.dialects.neuronxcc.tensor import DynamicSlice, IndexBound, TensorView, whole
 from accelopt.sim.dialects.nki import versions
-from accelopt.sim.dialects.nki.formats import element_of
+from accelopt.sim.dialects.nki.call_conventions import element_of
 from accelopt.sim.dialects.nki.overlapping_tiles import place_of
 from accelopt.sim.dialects.nki.registers import VirtualRegister, is_known, offset_of
 from accelopt.sim.errors import KernelError, KernelTypeError, KernelValueError

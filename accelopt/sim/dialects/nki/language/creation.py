@@ -14,8 +14,7 @@ from accelopt.sim.dialects.neuronxcc import builder
 from accelopt.sim.dialects.neuronxcc.builder import emit, fail, fill, new_tile, refuse, transfer
 from accelopt.sim.dialects.neuronxcc.index import number_of
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView, whole
-from accelopt.sim.dialects.nki.call_conventions import call
-from accelopt.sim.dialects.nki.formats import element_of
+from accelopt.sim.dialects.nki.call_conventions import call, element_of
 from accelopt.sim.dialects.nki.language.control import program_id
 from accelopt.sim.dialects.nki.language.memories import MemoryRegion, psum, sbuf, shared_hbm
 from accelopt.sim.dialects.nki.overlapping_tiles import placed
