@@ -17,8 +17,16 @@ def parse_python(text: str) -> ast.Module:
         return ast.parse(text)
 
 
+def tree_of(text: str) -> ast.Module:
+    """The same, of a text that may be no Python, which is for others to say: an empty tree then."""
+    try:
+        return parse_python(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ast.Module([], [])
+
+
 def parse_expression(text: str) -> ast.expr:
-    """The same, of one expression."""
+    """`parse_python` of one expression."""
     with _ONE_AT_A_TIME:
         return ast.parse(text, mode="eval").body
 

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from accelopt.parsing import tree_of
 from accelopt.sim.affine import Affine, LoopVariable, variable
 from accelopt.sim.call_sites import LoopKey, call_chain
 from accelopt.sim.conditions import read_first
@@ -309,11 +310,7 @@ def _consumes(iterable: ast.expr) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def _parsed_for_statements(text: str) -> tuple[ast.For, ...]:
-    try:
-        tree = ast.parse(text)
-    except SyntaxError:
-        return ()
-    return tuple(node for node in ast.walk(tree) if isinstance(node, ast.For))
+    return tuple(node for node in ast.walk(tree_of(text)) if isinstance(node, ast.For))
 
 
 def ends_in_return(statement: ast.For) -> bool:

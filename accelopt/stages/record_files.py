@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from accelopt.evaluation import faults
 from accelopt.kernels.gpu.cases import case_of_row
 from accelopt.nodes import Result
 from accelopt.script_file_columns import CandidateRow, Experience, PlannerResult, ServiceResult
-from accelopt.store import read_text, write_atomically, write_json
+from accelopt.store import read_json, read_text, write_atomically, write_json
 
 TableRow = Mapping[str, str]
 
@@ -89,14 +88,6 @@ def read_candidate_table(path: Path) -> list[dict[str, str]]:
 def read_candidates(path: Path) -> list[CandidateRow]:
     """The candidates of a candidates.csv or profile_results.csv. Raises ConfigError."""
     return [candidate(row, path) for row in read_candidate_table(path)]
-
-
-def read_json(path: Path) -> Any:
-    """The content of a JSON file. Raises ConfigError when it cannot be read."""
-    try:
-        return json.loads(read_text(path))
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} is not JSON: {error}") from error
 
 
 def read_plans(path: Path) -> list[PlannerResult]:

@@ -72,10 +72,16 @@ def kernel_function(source: str) -> KernelFunction:
     return found
 
 
+def kernel_in(source: str) -> KernelFunction | None:
+    """The kernel of a text; None where `kernel_function` would refuse."""
+    found = _read(source)
+    return None if isinstance(found, str) else found
+
+
 def kernel_parameters(source: str) -> tuple[str, ...]:
     """The parameters of the kernel in a text, in order; none where it holds no kernel."""
-    found = _read(source)
-    return () if isinstance(found, str) else found.parameters
+    found = kernel_in(source)
+    return found.parameters if found else ()
 
 
 def traced_function(source: str, line: int) -> KernelFunction:

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-from accelopt.parsing import parse_python
+from accelopt.parsing import tree_of
 from accelopt.store import content_key, write_atomically
 
 MOST_FILES = 200
@@ -188,10 +188,7 @@ def _text(file: Path) -> str:
 def _imports(text: str) -> Iterator[tuple[int, str]]:
     """What a text imports: the level of a relative import (0: absolute), and the dotted name. Of
     `from a import b` both a and a.b, for b may be a module."""
-    try:
-        tree = parse_python(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return
+    tree = tree_of(text)
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((0, alias.name) for alias in node.names)
