@@ -32,6 +32,7 @@ from accelopt.kernels.gpu.profiling.ncu import NOT_ASKED, Profiled, collect
 from accelopt.kernels.gpu.ptx_structure import Structure, evidence, missed, structures
 from accelopt.kernels.language import Configured, Explanation, Language, LanguageOptions
 from accelopt.kernels.measurement import faster_beyond_noise
+from accelopt.kernels.notes import note_on, sheet_of
 from accelopt.knob_space import Parameter
 from accelopt.nodes import Node
 from accelopt.sandbox.drivers import NVIDIA
@@ -98,10 +99,11 @@ class Solutions(Language):
     """A `Language` whose evaluations run on `pool`, one GPU shared by all of them.
 
     What depends on the language of the solutions is its subclasses' to say: `actions`, `space`,
-    `with_values`, `look_up`, `sheet` and the `work` of the gate.
+    `with_values`, the `notes` on its names and the `work` of the gate.
     """
 
     name = ""
+    notes: Mapping[str, str] = {}
     work = "by kernels"
     may_name = (
         "The source may name operators of torch, triton and a few modules of the standard library "
@@ -403,6 +405,14 @@ class Solutions(Language):
             f"stream. {self.may_name} It is then timed with a cold L2 cache on inputs it has not "
             "seen, and timed calls are judged as well."
         )
+
+    def look_up(self, name: str, kernel: str) -> str:
+        """Our notes on one name."""
+        return note_on(name, self.notes)
+
+    def sheet(self, texts: Sequence[str]) -> str:
+        """Our notes on the names that stand in `texts`."""
+        return sheet_of(texts, self.notes)
 
     def with_values(self, source: str, values: Mapping[str, Parameter]) -> str:
         """`source` with its knobs set."""
