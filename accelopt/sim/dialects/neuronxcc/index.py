@@ -7,10 +7,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from accelopt.sim.affine import Affine, LoopVariable, Term, TileAxis, variable
-from accelopt.sim.call_sites import running_line
-from accelopt.sim.conditions import is_tested
-from accelopt.sim.dialects.neuronxcc.branching import enter_branch
-from accelopt.sim.errors import KernelError, KernelSyntaxError, KernelTypeError
+from accelopt.sim.call_sites import running_frame, running_line
+from accelopt.sim.conditions import escapes, is_tested
+from accelopt.sim.errors import KernelError, KernelSyntaxError, KernelTypeError, SourceLine
 from accelopt.sim.mask import EVERYTHING, NOTHING, Mask
 from accelopt.sim.rules import indexing, kernels
 from accelopt.sim.tracer import current
@@ -370,3 +369,26 @@ class MeshGridMaker:
             _counting(start, tile_axis(at - len(shape), shape[at]), shape)
             for at, start in enumerate(starts)
         )
+
+
+def enter_branch() -> None:
+    """The running line is a condition that depends on loop indices: its branches become scopes of tensors,
+    and what leaves them is refused, for NKI runs all branches, under predicates, so a name that one of
+    them binds has no one value afterwards. A tensor updated by `+=` stays the tensor that it is."""
+    tracer = current()
+    tracer.note_condition()
+    frame = running_frame()
+    if frame is None:
+        return
+    found = escapes(frame.f_code.co_filename, frame.f_lineno)
+    for escape in found.names:
+        if escape.updated and isinstance(
+            frame.f_locals.get(escape.name), tracer.conventions.view_type
+        ):
+            continue
+        error = kernels.bound_in_branch(escape.name, found.line)
+        error.source = SourceLine(frame.f_code.co_filename, escape.line)
+        error.args = (str(error),)
+        tracer.refuse(error)
+    if found.skips:
+        tracer.refuse(kernels.left_early("continue in a branch on its index"))

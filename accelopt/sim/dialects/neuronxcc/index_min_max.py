@@ -15,8 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from accelopt.sim.affine import Affine, LoopVariable
-from accelopt.sim.dialects.neuronxcc.branching import enter_branch
-from accelopt.sim.dialects.neuronxcc.index import MaskExpression, TileIndex
+from accelopt.sim.dialects.neuronxcc.index import MaskExpression, TileIndex, enter_branch
 from accelopt.sim.rules import kernels
 from accelopt.sim.tracer import current
 
