@@ -268,10 +268,7 @@ class _Definitions:
             return ir.Apply("multiply", (self._sum(bare), ir.Constant(lead)))
         result: ir.Expression | None = None
         for term, coefficient in sorted(value.terms, key=_late):
-            part = self._expression(term)
-            size = abs(coefficient)
-            if size != 1:
-                part = ir.Apply("multiply", (part, ir.Constant(size)))
+            part = ir.times(self._expression(term), abs(coefficient))
             if result is None:
                 result = part if coefficient > 0 else ir.Apply("negative", (part,))
             else:

@@ -237,6 +237,11 @@ def with_expressions(definition: Definition, made: Iterable[Expression]) -> Defi
     return replace(definition, expression=expression)
 
 
+def times(expression: Expression, number: float) -> Expression:
+    """The expression by a number; itself by 1."""
+    return expression if number == 1.0 else Apply("multiply", (expression, Constant(number)))
+
+
 def rewritten(
     expression: Expression,
     change: Callable[[Expression], Expression | None],

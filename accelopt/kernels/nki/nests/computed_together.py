@@ -316,7 +316,7 @@ def accumulated(
                 return ir.with_parts(expression, (changed(p) for p in ir.parts_of(expression)))
             into.setdefault(last, []).append((name, factors[name] / factors[last]))
             left = [(f, t) for f, t in terms if not isinstance(t, ir.Read) or t.array != name]
-            made = [t if f == 1.0 else ir.Apply("multiply", (t, ir.Constant(f))) for f, t in left]
+            made = [ir.times(t, f) for f, t in left]
             return functools.reduce(lambda a, b: ir.Apply("add", (a, b)), made)
 
         rest = [

@@ -170,9 +170,7 @@ def _joint(algorithm: ir.Algorithm) -> ir.Algorithm:
             continue
         said = "masked" if isinstance(bare, ir.Where) else getattr(bare, "function", "of")
         made = ir.Map(f"{product.out}_{said}", product.axes, bare)
-        read: ir.Expression = ir.Read(made.out, first.indices)
-        if factor != 1.0:
-            read = ir.Apply("multiply", (read, ir.Constant(factor)))
+        read = ir.times(ir.Read(made.out, first.indices), factor)
         rest = [ir.with_part(d, found, read) if d in readers else d for d in algorithm.definitions]
         at = algorithm.definitions.index(product) + 1
         needed = ir.arrays_read(made)
@@ -252,7 +250,7 @@ def _scaled_last(algorithm: ir.Algorithm) -> ir.Algorithm:
             continue
         own = replace(definition, out=f"{name}_unscaled", expression=bare)
         read = ir.Read(own.out, tuple(map(index_of, own.axes)))
-        scaled = ir.Map(name, own.axes, ir.Apply("multiply", (read, ir.Constant(factor))))
+        scaled = ir.Map(name, own.axes, ir.times(read, factor))
         algorithm = inlined(ir.with_definition(algorithm, definition, own, scaled), (name,))
     return algorithm
 
@@ -458,12 +456,7 @@ def _function_of_one(expression: ir.Expression) -> ir.Expression | None:
                 scale = max(1.0, float(np.max(np.abs(wanted))))
                 if np.all(np.abs(values / factor - wanted) < CLOSE * scale):
                     near = round(factor) if abs(factor - round(factor)) < 1e-6 else factor
-                    made = ir.Apply(name, (_recognised(part),))
-                    return (
-                        made
-                        if near == 1
-                        else ir.Apply("multiply", (made, ir.Constant(float(near))))
-                    )
+                    return ir.times(ir.Apply(name, (_recognised(part),)), float(near))
     return None
 
 

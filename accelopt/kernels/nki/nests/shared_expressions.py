@@ -67,8 +67,7 @@ def _results_read(algorithm: ir.Algorithm) -> ir.Algorithm:
                 return None
             there = {axis: next(iter(index.axes), axis) for axis, index in at.items()}
             plain += [at[a] == index_of(b) and a.extent == b.extent for a, b in there.items()]
-            read, times = ir.Read(own.out, tuple(at[axis] for axis in own.axes)), number / scale
-            return read if times == 1.0 else ir.Apply("multiply", (read, ir.Constant(times)))
+            return ir.times(ir.Read(own.out, tuple(at[axis] for axis in own.axes)), number / scale)
 
         others = (d for d in algorithm.definitions if d.out not in {name, *kept})
         made = {d.out: ir.with_changes(d, changed) for d in others}
@@ -130,7 +129,7 @@ def _ordered(expression: ir.Expression, depth: Depth) -> ir.Expression:
     one step makes of the step before stands in the next as it is."""
     inside = ir.with_parts(expression, (_ordered(part, depth) for part in ir.parts_of(expression)))
     number, rest = _scaled(inside, depth)
-    return rest if number == 1.0 else ir.Apply("multiply", (rest, ir.Constant(number)))
+    return ir.times(rest, number)
 
 
 def _scaled(expression: ir.Expression, depth: Depth) -> tuple[float, ir.Expression]:
@@ -227,14 +226,13 @@ def _sum(
             if made is not None and ratio == -1.0:
                 made = ir.Apply("subtract", (made, term))
             else:
-                term = term if ratio == 1.0 else ir.Apply("multiply", (term, ir.Constant(ratio)))
+                term = ir.times(term, ratio)
                 made = ir.Apply("add", (made, term)) if made is not None else term
         scale = own
     assert made is not None
     if not number:
         return scale, made
-    made = made if scale == 1.0 else ir.Apply("multiply", (made, ir.Constant(scale)))
-    return 1.0, ir.Apply("add", (made, ir.Constant(number)))
+    return 1.0, ir.Apply("add", (ir.times(made, scale), ir.Constant(number)))
 
 
 # What stands more than once.

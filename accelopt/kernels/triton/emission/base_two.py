@@ -142,8 +142,7 @@ def _factored(expression: ir.Expression) -> ir.Expression:
 
 
 def _product(expression: ir.Expression, value: float) -> ir.Expression:
-    one = math.isclose(value, 1.0, rel_tol=1e-9)
-    return expression if one else ir.Apply("multiply", (expression, ir.Constant(value)))
+    return ir.times(expression, 1.0 if math.isclose(value, 1.0, rel_tol=1e-9) else value)
 
 
 def factor_of(expression: ir.Expression) -> tuple[ir.Expression, float] | None:

@@ -173,10 +173,8 @@ class _Rows:
         if isinstance(expression, ir.Position) and row in expression.index.axes:
             factor = expression.index.coefficient(row)
             here = ir.Position(expression.index.substitute({row: index_of(self.place)}))
-            times = (
-                start if factor == 1 else ir.Apply("multiply", (start, ir.Constant(float(factor))))
-            )
-            return ir.Apply("add", (here, times)) if expression.index.is_affine else None
+            placed = ir.Apply("add", (here, ir.times(start, float(factor))))
+            return placed if expression.index.is_affine else None
         if isinstance(expression, ir.Read):
             if expression.array == self.segments.name:
                 return ir.Position(index_of(number))
