@@ -322,9 +322,7 @@ class ValueText:
         if all(g.kind == "int" or is_whole(g.text) for g in given) and name in (
             "add", "subtract", "multiply"):  # fmt: skip
             sign = {"add": "+", "subtract": "-", "multiply": "*"}[name]
-            parts = [
-                str(int(float(g.text.strip("()")))) if is_number(g.text) else g.text for g in given
-            ]
+            parts = self._alike(given)
             return Text(f"({parts[0]} {sign} {parts[1]})", "int")
         texts = [self.single(g) for g in given]
         if name == "power" and is_number(texts[1]):

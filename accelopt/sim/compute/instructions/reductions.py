@@ -9,7 +9,8 @@ import numpy as np
 from accelopt.sim import dtypes
 from accelopt.sim.compute.analysis.uses import carried_loops
 from accelopt.sim.compute.instructions import arithmetic
-from accelopt.sim.compute.tiles.operands import Closure, Destination, LaneSite, ReadClosure, column
+from accelopt.sim.compute.tiles.elements import column
+from accelopt.sim.compute.tiles.operands import Closure, Destination, LaneSite, ReadClosure
 from accelopt.sim.operators import BITWISE
 
 PARTITIONS = 128
