@@ -22,7 +22,7 @@ from accelopt.kernel_source import (
     functions,
     kernel_source,
 )
-from accelopt.parsing import parse_expression, parse_python
+from accelopt.parsing import parse_expression, tree_of
 
 NOISE = re.compile(
     r"""("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\\n])*')|//[^\n]*|/\*.*?\*/|\#[^\n]*|,(?=\s*[}\]])""",
@@ -297,11 +297,7 @@ def _calls(value: Any, before: str, tools: Mapping[str, Sequence[str]]) -> list[
 
 def _statements(text: str, tools: Mapping[str, Sequence[str]]) -> Iterator[WrittenCall]:
     """Python that calls tools with literals, and does nothing else."""
-    try:
-        body = parse_python(text).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return
-    for statement in body:
+    for statement in tree_of(text).body:
         call = statement.value if isinstance(statement, (ast.Expr, ast.Assign)) else None
         if isinstance(call, ast.Call) and ast.unparse(call.func) == "print" and call.args:
             call = call.args[0]

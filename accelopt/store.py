@@ -10,7 +10,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from accelopt.errors import ConfigError, reason
 
@@ -61,6 +61,14 @@ def read_text(path: Path | str, kind: str = "") -> str:
         return Path(path).read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a NUL in the name
         raise ConfigError(f"cannot read {kind}{path}: {reason(error)}") from error
+
+
+def read_json(path: Path | str, kind: str = "") -> Any:
+    """The content of a JSON file. Raises ConfigError, as `read_text` does."""
+    try:
+        return json.loads(read_text(path, kind))
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{kind}{path} is not JSON: {error}") from error
 
 
 def write_json(path: Path | str, value: object, *, indent: int | None = 2) -> None:

@@ -32,8 +32,8 @@ from accelopt.nodes import Job, Node, Want  # noqa: E402
 from accelopt.search.strategy import Settings  # noqa: E402
 from accelopt.stages.jobs import Knowledge, perform  # noqa: E402
 from accelopt.stages.planning import draw_plans, view_kernel  # noqa: E402
-from accelopt.stages.proposers import proposer_for, read_prompts  # noqa: E402
 from accelopt.stages.run import Run  # noqa: E402
+from accelopt.stages.run_setup import proposer_for, read_prompts  # noqa: E402
 from accelopt.stages.workshop import Workshop, WorkshopOptions, open_workshop  # noqa: E402
 
 PLAN_SECONDS, SAMPLE_SECONDS, EVALUATION_SECONDS = 30.0, 45.0, 15.0

@@ -12,8 +12,8 @@ with nothing_to_lose():
     from accelopt.evaluation import Case
     from accelopt.kernels.nki.benchmark import read_benchmark
     from accelopt.stages import script_options
+    from accelopt.stages.candidate_files import COLLECTED_COLUMNS, collected_rows
     from accelopt.stages.candidate_profiles import Profiled, profile_candidates
-    from accelopt.stages.candidate_table import COLLECTED_COLUMNS, collected_rows
     from accelopt.stages.record_files import candidate, read_candidate_table, write_table
     from accelopt.stages.roofline_standings import bound_words
 

@@ -15,8 +15,8 @@ with nothing_to_lose():
     from accelopt.stages.candidate_profiles import nodes_of, with_profiles
     from accelopt.stages.checking_tools import TOOLS, toolbox_for
     from accelopt.stages.planning import view_all
-    from accelopt.stages.proposers import proposer_for
     from accelopt.stages.record_files import read_plans
+    from accelopt.stages.run_setup import proposer_for
     from accelopt.stages.samples import ExecutorSettings, Workplace, carry_out_all
     from accelopt.store import write_json
 

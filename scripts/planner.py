@@ -11,10 +11,9 @@ with nothing_to_lose():
     from accelopt.stages import script_options
     from accelopt.stages.candidate_profiles import nodes_of
     from accelopt.stages.checking_tools import TOOLS, toolbox_for
-    from accelopt.stages.earlier_results import history_beside
     from accelopt.stages.planning import draw_plans, view_all
-    from accelopt.stages.proposers import proposer_for
-    from accelopt.stages.record_files import read_candidates, write_records
+    from accelopt.stages.record_files import history_beside, read_candidates, write_records
+    from accelopt.stages.run_setup import proposer_for
 
 
 def prompts(args: Namespace) -> Prompts:

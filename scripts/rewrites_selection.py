@@ -12,8 +12,8 @@ with nothing_to_lose():
     from accelopt.search.experience_list import MemorySettings, select_contrasts
     from accelopt.stages import script_options
     from accelopt.stages.learning import summarize_contrasts
-    from accelopt.stages.proposers import proposer_for
     from accelopt.stages.record_files import read_results, write_records
+    from accelopt.stages.run_setup import proposer_for
     from accelopt.store import write_json
 
 

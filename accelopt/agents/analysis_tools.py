@@ -22,8 +22,7 @@ from accelopt.kernels.gpu.compiler_output import NO_COUNTERS, NO_PTX, CompilerOu
 from accelopt.kernels.gpu.profiling.metrics import Metrics, read_kernels
 from accelopt.ptx.region_views import overview, region_detail, stage_detail
 from accelopt.ptx.regions import RegionDag, analyse
-from accelopt.ptx.source_lines import by_source
-from accelopt.ptx.statements import read
+from accelopt.ptx.statements import by_source, read
 
 LONGEST = 4000  # characters of an answer
 MOST_TURNS = 8

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
@@ -13,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from accelopt.agents.roles import ROLES, ModelRole
 from accelopt.errors import ConfigError, require
 from accelopt.evaluation import faults
-from accelopt.store import read_text
+from accelopt.store import read_json
 from accelopt.time_limits import MODEL_SECONDS
 
 OFFLINE = "offline"
@@ -87,10 +86,7 @@ def load_model_config(
     Raises ConfigError: no such file, not JSON, unknown or missing keys, no such variable; MissingExtra
     where the packages are not installed that ask a model.
     """
-    try:
-        content = json.loads(read_text(path, "the model configuration "))
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"the model configuration {path} is not JSON: {error}") from error
+    content = read_json(path, "the model configuration ")
     if not isinstance(content, dict):
         raise ConfigError(f"the model configuration {path} must be a JSON object")
     if "url" not in content:

@@ -8,12 +8,14 @@ resume, replay and accounting are the same for every role and know nothing of pr
 from __future__ import annotations
 
 import asyncio
+import heapq
+import itertools
 import json
 import math
 import random
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple
 
 from accelopt.agents.budget import Ledger, WorstCase
@@ -29,13 +31,117 @@ from accelopt.agents.calls import (
 )
 from accelopt.agents.completion import Unusable, clean, read_completion, token_counts
 from accelopt.agents.configuration import NO_KEY, ModelConfig
-from accelopt.agents.endpoint_check import UNCONNECTED, UNREACHABLE_AFTER, greet, unreachable
-from accelopt.agents.function_tools import function_tools
-from accelopt.agents.model_conversation import ToolConversation, asked_again, most_turns
-from accelopt.agents.request_queue import Slots
+from accelopt.agents.model_conversation import (
+    ToolConversation,
+    asked_again,
+    function_tools,
+    most_turns,
+)
 from accelopt.agents.roles import ModelRole
 from accelopt.errors import ConfigError, require
-from accelopt.time_limits import CONNECT_SECONDS
+from accelopt.time_limits import CONNECT_SECONDS, GREETING_SECONDS
+
+
+class Slots:
+    """A semaphore whose waiters are served by priority (smaller first), then by arrival."""
+
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._arrivals = itertools.count()
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+
+    @asynccontextmanager
+    async def slot(self, priority: int) -> AsyncIterator[None]:
+        """Hold one slot for the time of an `async with` block."""
+        await self._acquire(priority)
+        try:
+            yield
+        finally:
+            self._release()
+
+    async def _acquire(self, priority: int) -> None:
+        if self._free > 0:
+            self._free -= 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiting, (priority, next(self._arrivals), turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._release()  # the slot was handed over just before the cancellation
+            raise
+
+    def _release(self) -> None:
+        while self._waiting:
+            turn = heapq.heappop(self._waiting)[2]
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1
+
+
+UNREACHABLE_AFTER = 8.0  # seconds of failing connections to an endpoint that never took one
+UNCONNECTED = ("ConnectError", "ConnectTimeout")  # of whichever HTTP client openai is built on
+MOST_NAMED = 5
+
+
+async def greet(client: Any, config: ModelConfig) -> str:
+    """What speaks against the endpoint's answering later, in a sentence; empty when nothing does. Asked at the
+    start of a run: its first question comes only when the baseline has been measured, which may take minutes.
+
+    The list of models is asked for, which costs nothing. Not every server keeps one, and a key may be
+    good for questions alone: what it says is told and ends no run. Raises ConfigError for an endpoint
+    that nobody can connect to.
+    """
+    import openai
+
+    started = time.monotonic()
+    asking = client.with_options(timeout=openai.Timeout(GREETING_SECONDS, connect=CONNECT_SECONDS))
+    while True:
+        try:
+            listed = await asyncio.wait_for(asking.models.list(), GREETING_SECONDS)
+            return _unlisted(config, [str(model.id) for model in listed.data or ()])
+        except openai.APIConnectionError as error:
+            if type(error.__cause__).__name__ not in UNCONNECTED:
+                return _silent(config) if isinstance(error, openai.APITimeoutError) else ""
+            if time.monotonic() - started > UNREACHABLE_AFTER:
+                raise unreachable(error, config) from None
+        except TimeoutError:
+            return _silent(config)
+        except openai.APIStatusError as error:
+            if error.status_code not in (401, 403):
+                return ""
+            said = clean(str(error.message), config.secrets)
+            return f"the endpoint {config.url} may refuse the key: {said}"
+        except (openai.OpenAIError, ValueError, TypeError, AttributeError, RecursionError):
+            return ""  # a server's own idea of such a list: it may answer questions all the same
+        await asyncio.sleep(1.0)
+
+
+def unreachable(error: Exception, config: ModelConfig) -> ConfigError:
+    """What to say of an endpoint that never took a connection."""
+    cause = error.__cause__
+    said = clean(str(cause) or type(cause).__name__, config.secrets)
+    return ConfigError(f"the endpoint {config.url} cannot be reached: {said}")
+
+
+def _silent(config: ModelConfig) -> str:
+    return (
+        f"the endpoint {config.url} takes connections and has answered nothing for {GREETING_SECONDS:g} s; "
+        f"each question waits {config.timeout:g} s for its answer (`timeout`)"
+    )
+
+
+def _unlisted(config: ModelConfig, names: list[str]) -> str:
+    if not names or config.model in names:
+        return ""
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return (
+        f"the endpoint {config.url} lists no model {config.model}: it has "
+        f"{', '.join(names[:MOST_NAMED])}{more}"
+    )
+
 
 LARGEST_REPLY = 8 * 1024 * 1024  # bytes; a real answer is a thousand times smaller
 LONGEST_PAUSE = 120.0  # seconds between attempts, unless Retry-After asks for more

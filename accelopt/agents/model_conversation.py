@@ -7,15 +7,82 @@ here, so that it costs that turn and not the conversation. A call that the model
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from accelopt.agents.calls import Exchange, Question, TokensSpent
-from accelopt.agents.completion import ONLY_REASONING, TRUNCATED, tool_calls
+from accelopt.agents.calls import Exchange, Question, TokensSpent, Tool
+from accelopt.agents.completion import ONLY_REASONING, TRUNCATED, UNREADABLE, tool_calls
 from accelopt.replies import MEANT, calls_in
 
 if TYPE_CHECKING:
     from accelopt.agents.llm import Endpoint
+
+
+NONE_LEFT = "No tool calls are left. Give your final answer now."
+
+
+def function_tools(tools: tuple[Tool, ...], limit: int) -> list[Any]:
+    """`tools` for openai-agents, with a common cap on calls."""
+    import agents
+
+    left = limit
+
+    def function_tool(tool: Tool) -> Any:
+        async def invoke(_: Any, arguments: str) -> str:
+            nonlocal left
+            if left <= 0:
+                return NONE_LEFT
+            left -= 1
+            argument = (
+                tool_argument(arguments, tool.argument)
+                if tool.schema is None
+                else tool_arguments(arguments)
+            )
+            if not argument:
+                wanted = json.dumps({tool.argument or "...": "..."})
+                return f"{tool.name} was not called, for its arguments cannot be read: send {wanted} as JSON."
+            return await tool.call(argument)
+
+        return agents.FunctionTool(
+            name=tool.name,
+            description=tool.description,
+            params_json_schema=tool.schema
+            or {
+                "type": "object",
+                "properties": {tool.argument: {"type": "string"}},
+                "required": [tool.argument],
+                "additionalProperties": False,
+            },
+            on_invoke_tool=invoke,
+            strict_json_schema=tool.schema is None,
+        )
+
+    return [function_tool(tool) for tool in tools]
+
+
+def tool_arguments(arguments: str) -> str:
+    """The JSON object of a tool call; empty where there is none that can be read."""
+    try:
+        content = json.loads(arguments or "{}")
+    except (ValueError, RecursionError):
+        return ""
+    return arguments or "{}" if isinstance(content, dict) and UNREADABLE not in content else ""
+
+
+def tool_argument(arguments: str, name: str) -> str:
+    """The text argument of a tool call, whatever its key; empty where it cannot be read."""
+    try:
+        content = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments
+    if isinstance(content, dict):
+        if UNREADABLE in content:
+            return ""
+        value = content.get(name, next(iter(content.values()), ""))
+        return value if isinstance(value, str) else json.dumps(value)
+    return str(content)
+
 
 SHORTER = (
     "Your answer was cut off at the limit of its length, so none of it could be used. Answer again, "

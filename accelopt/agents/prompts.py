@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,10 +36,7 @@ def read_text(path: Path) -> str:
 
 def read_names(path: Path) -> list[str]:
     """A JSON list of names, such as profile_list.json. Raises ConfigError."""
-    try:
-        names = json.loads(store.read_text(path))
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} is not JSON: {error}") from error
+    names = store.read_json(path)
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ConfigError(f"{path} must hold a JSON list of names")
     return names

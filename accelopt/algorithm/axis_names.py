@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import chain, count
 
 from accelopt.algorithm import ir
-from accelopt.algorithm.index import Axis, index_of
+from accelopt.algorithm.index import Axis
 
 NamedAxis = tuple[str, int | tuple[int, int, int] | Axis]
 """A dimension of an array, by number, or a digit of its places there (with its step and extent), or an
@@ -94,8 +93,7 @@ class AxisNames:
             give((last.out, axis), letters[n] if letters else f"m{n + 1}")
         spare = (name for name in chain(_LETTERS, (f"k{n}" for n in count(2))) if name not in taken)
         for definition in self._definitions:
-            reduced = definition.reduced if isinstance(definition, ir.Reduce) else ()
-            for axis in (*definition.axes, *reduced):
+            for axis in ir.own_axes(definition):
                 if self._root((definition.out, axis)) not in found:
                     give((definition.out, axis), next(spare))
         return found
@@ -105,23 +103,7 @@ class AxisNames:
 
     def _renamed(self, definition: ir.Definition, letters: dict[NamedAxis, str]) -> ir.Definition:
         names: dict[Axis, Axis] = {}
-        for axis in _axes_in(definition):
+        for axis in ir.own_axes(definition):
             place = self._root((definition.out, axis))
             names[axis] = Axis(letters.get(place, axis.name), axis.extent)
-        values = {axis: index_of(name) for axis, name in names.items()}
-        done: dict[ir.Expression, ir.Expression] = {}
-
-        def change(expression: ir.Expression) -> ir.Expression:
-            return ir.substituted(expression, values, done)
-
-        axes = tuple(names[axis] for axis in definition.axes)
-        made = ir.with_expressions(definition, map(change, ir.expressions_of(definition)))
-        made = replace(made, axes=axes)
-        if isinstance(made, ir.Reduce):
-            return replace(made, reduced=tuple(names[axis] for axis in made.reduced))
-        return replace(made, along=names[made.along]) if isinstance(made, ir.Scan) else made
-
-
-def _axes_in(definition: ir.Definition) -> list[Axis]:
-    reduced = definition.reduced if isinstance(definition, ir.Reduce) else ()
-    return [*definition.axes, *reduced]
+        return ir.with_axes(definition, names)

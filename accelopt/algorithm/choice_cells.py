@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Mapping, Sequence
+from typing import Generic, TypeVar
 
 from accelopt.algorithm.addresses import never
 from accelopt.algorithm.index import Axis, Index, index_of
@@ -11,6 +13,34 @@ from accelopt.algorithm.value_nodes import Choice, Undefined, Value
 from accelopt.algorithm.values import Values
 
 MOST_CELLS = 4096
+T = TypeVar("T")
+
+
+class Cells(Generic[T]):
+    """The parts of a domain that conditions on single axes cut out: `starts` of parts along each axis. `branches` are
+    chosen in order, each where its conditions hold; else `rest`."""
+
+    def __init__(self, branches: Sequence[tuple[tuple[Index, ...], T]], rest: T) -> None:
+        self.branches, self.rest = branches, rest
+        cuts: dict[Axis, set[int]] = {}
+        for condition in (c for own, _ in branches for c in own):
+            ((axis, step),) = condition.terms
+            assert isinstance(axis, Axis)
+            start = -(condition.constant // step) if step > 0 else condition.constant // -step + 1
+            cuts.setdefault(axis, {0}).update({start} & {*range(axis.extent)})
+        self.starts = {axis: sorted(own) for axis, own in cuts.items()}
+        self.count = math.prod(map(len, self.starts.values()))
+
+    def chosen(self, place: Mapping[Axis, int]) -> T:
+        """What is chosen at a place."""
+        at = {axis: Index(n) for axis, n in place.items()}
+        holds = (v for own, v in self.branches if all(c.substitute(at).constant >= 0 for c in own))
+        return next(holds, self.rest)
+
+
+def is_single(condition: Index) -> bool:
+    """Whether a condition is one on a single axis."""
+    return len(condition.terms) == 1 and isinstance(condition.terms[0][0], Axis)
 
 
 def by_fewest_cuts(values: Values, value: Value) -> Value:
@@ -22,23 +52,14 @@ def by_fewest_cuts(values: Values, value: Value) -> Value:
         left = [c for c in rest.conditions if c not in single and not never((*single, c * -1 - 1))]
         branches.append(((*single, *left), rest.on_true))
         rest = rest.on_false
-    cuts: dict[Axis, set[int]] = {}
-    for condition in (c for own, _ in branches for c in own):
-        (axis, step), *others = condition.terms
-        if others or not isinstance(axis, Axis):
-            return value
-        start = -(condition.constant // step) if step > 0 else condition.constant // -step + 1
-        cuts.setdefault(axis, {0}).update({start} & {*range(axis.extent)})
-    if not branches or math.prod(map(len, cuts.values())) > MOST_CELLS:
+    if not branches or not all(is_single(c) for own, _ in branches for c in own):
         return value
-    axes = sorted(cuts, key=lambda axis: axis.name)
-
-    def chosen(place: tuple[int, ...]) -> Value:
-        at = {axis: Index(n) for axis, n in zip(axes, place, strict=True)}
-        holds = (v for own, v in branches if all(c.substitute(at).constant >= 0 for c in own))
-        return next(holds, rest)
-
-    cells = {place: chosen(place) for place in itertools.product(*(sorted(cuts[a]) for a in axes))}
+    cut = Cells(branches, rest)
+    if cut.count > MOST_CELLS:
+        return value
+    axes = sorted(cut.starts, key=lambda axis: axis.name)
+    places = itertools.product(*(cut.starts[axis] for axis in axes))
+    cells = {place: cut.chosen(dict(zip(axes, place, strict=True))) for place in places}
     if isinstance(rest, Undefined) and rest in cells.values():
         return value
 
@@ -46,7 +67,7 @@ def by_fewest_cuts(values: Values, value: Value) -> Value:
         if len(place) == len(axes):
             return cells[place]
         axis = axes[len(place)]
-        first, *starts = sorted(cuts[axis])
+        first, *starts = cut.starts[axis]
         made = last = nested((*place, first))
         for start in starts:
             part = nested((*place, start))

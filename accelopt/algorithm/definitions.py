@@ -13,14 +13,13 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from accelopt.algorithm import ir
-from accelopt.algorithm.addresses import narrowed
+from accelopt.algorithm.addresses import GuardedAddress, narrowed, subscripts, view_of
 from accelopt.algorithm.axis_joining import join_free, joined_within
 from accelopt.algorithm.axis_names import AxisNames
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.normal_forms import common_factor
 from accelopt.algorithm.origins import Origins
 from accelopt.algorithm.reductions import fold
-from accelopt.algorithm.subscripts import GuardedAddress, subscripts, view_of
 from accelopt.algorithm.unrolled_axes import rolled_up
 from accelopt.algorithm.value_nodes import (
     Application,
@@ -269,10 +268,7 @@ class _Definitions:
             return ir.Apply("multiply", (self._sum(bare), ir.Constant(lead)))
         result: ir.Expression | None = None
         for term, coefficient in sorted(value.terms, key=_late):
-            part = self._expression(term)
-            size = abs(coefficient)
-            if size != 1:
-                part = ir.Apply("multiply", (part, ir.Constant(size)))
+            part = ir.times(self._expression(term), abs(coefficient))
             if result is None:
                 result = part if coefficient > 0 else ir.Apply("negative", (part,))
             else:
@@ -480,20 +476,13 @@ class _Definitions:
 
     def _viewed(self, definition: ir.Definition) -> ir.Definition:
         """A definition with subscripts in the place of addresses."""
-        done: dict[ir.Expression, ir.Expression] = {}
 
-        def viewed(expression: ir.Expression) -> ir.Expression:
-            if expression not in done:
-                done[expression] = change(expression)
-            return done[expression]
+        def viewed(read: ir.Read) -> ir.Read:
+            if read.array not in self._shapes:
+                return read
+            return ir.Read(read.array, self._subscripts[read.array, read.indices[0]])
 
-        def change(expression: ir.Expression) -> ir.Expression:
-            if isinstance(expression, ir.Read) and expression.array in self._shapes:
-                where = self._subscripts[expression.array, expression.indices[0]]
-                return ir.Read(expression.array, where)
-            return ir.with_parts(expression, map(viewed, ir.parts_of(expression)))
-
-        return ir.with_expressions(definition, map(viewed, ir.expressions_of(definition)))
+        return ir.with_reads(definition, viewed)
 
 
 def _array(output: DefinedOutput) -> ir.Array:

@@ -20,7 +20,7 @@ from accelopt.algorithm.canonical_rewriting import rewritten, whole
 from accelopt.algorithm.choice_cells import by_fewest_cuts
 from accelopt.algorithm.definitions import DefinedOutput, UndefinedOutput, algorithm_of, put
 from accelopt.algorithm.functions import ROUNDINGS
-from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.index import Axis, Index, digits, index_of
 from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.notation import algorithm_text
 from accelopt.algorithm.reductions import fold
@@ -88,7 +88,7 @@ def normal_form(algorithm: ir.Algorithm) -> ir.Algorithm:
         given = (math.prod(array.given),)
         flat = Axis("o0", math.prod(array.shape))
         place = index_of(flat) if flat.extent > 1 else Index()
-        value = composed.result(array, _digits(place, array.shape))
+        value = composed.result(array, digits(place, array.shape))
         axes, value = joined(values, (flat,), whole(values, value))
         value = rewritten(values, whole(values, value), functools.partial(by_fewest_cuts, values))
         axes, value = joined(values, axes, value)
@@ -193,13 +193,3 @@ class _Composed:
         if function in SYMMETRIC:
             arguments.sort(key=self.values.key)
         return apply(self.values, function, arguments)
-
-
-def _digits(number: Index, shape: Sequence[int]) -> list[Index]:
-    """The indices of the element with a row-major number."""
-    found: list[Index] = []
-    step = 1
-    for place, extent in reversed(list(enumerate(shape))):
-        found.append(number // step % extent if place else number // step)
-        step *= extent
-    return found[::-1]

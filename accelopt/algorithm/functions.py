@@ -47,6 +47,8 @@ def _rounded(name: str) -> Function:
     return rounded
 
 
+COMMUTES = frozenset("add multiply maximum minimum equal not_equal logical_and logical_or".split())
+"""Functions of two arguments whose order is all one."""
 ROUNDINGS = {
     name: _rounded(name)
     for name in ("float32", "bfloat16", "float16", "float8_e4m3", "float8_e5m2")

@@ -8,13 +8,13 @@ cut into tiles and blocks joins again by cancelling: `128 * (m // 128) + m % 128
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from accelopt.algorithm.linear import Division, LinearSum
+from accelopt.algorithm.linear import Division, LinearSum, row_major
 
 
 class CachedHash:
@@ -193,6 +193,23 @@ ZERO = Index()
 def index_of(term: Term) -> Index:
     """The index that is one term."""
     return Index(0, ((term, 1),))
+
+
+def element_number(indices: Sequence[Index], shape: Sequence[int]) -> Index:
+    """The row-major number of an element."""
+    number = Index()
+    for index, extent in zip(indices, shape, strict=True):
+        number = number * extent + index
+    return number
+
+
+def digits(number: Index, shape: Sequence[int]) -> list[Index]:
+    """The indices of the element with a row-major number."""
+    steps = enumerate(zip(shape, row_major(shape), strict=True))
+    return [
+        ZERO if extent == 1 else number // step % extent if n else number // step
+        for n, (extent, step) in steps
+    ]
 
 
 def _order(pair: tuple[Term, int]) -> tuple[object, ...]:

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import functools
 import json
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 from accelopt.algorithm.index import Axis, CachedHash, Floor, Index, index_of
+from accelopt.algorithm.linear import row_major
 
 T = TypeVar("T")
 
@@ -193,7 +193,7 @@ def from_json(text: str) -> Algorithm:
 
 def place_of(array: Array, definition: Definition) -> Index:
     """Where an element of a result lies in the input that it updates, but for the number that it is put at."""
-    steps = array.steps or [math.prod(array.shape[n + 1 :]) for n in range(len(array.shape))]
+    steps = array.steps or row_major(array.shape)
     terms = (index_of(a) * step for a, step in zip(definition.axes, steps, strict=False))
     return sum(terms, Index(array.first))
 
@@ -244,21 +244,84 @@ def with_expressions(definition: Definition, made: Iterable[Expression]) -> Defi
     return replace(definition, expression=expression)
 
 
+def times(expression: Expression, number: float) -> Expression:
+    """The expression by a number; itself by 1."""
+    return expression if number == 1.0 else Apply("multiply", (expression, Constant(number)))
+
+
+def rewritten(
+    expression: Expression,
+    change: Callable[[Expression], Expression | None],
+    done: dict[Expression, Expression] | None = None,
+) -> Expression:
+    """The expression with what `change` gives in the place of its largest parts for which that is not None. `done`
+    keeps what was changed before."""
+    done = {} if done is None else done
+    found = done.get(expression)
+    if found is None:
+        found = change(expression)
+        if found is None:
+            parts = (rewritten(part, change, done) for part in parts_of(expression))
+            found = with_parts(expression, parts)
+        done[expression] = found
+    return found
+
+
+def with_changes(
+    definition: Definition, change: Callable[[Expression], Expression | None]
+) -> Definition:
+    """The definition with its expressions `rewritten`."""
+    return with_expressions(definition, [rewritten(e, change) for e in expressions_of(definition)])
+
+
+def with_reads(definition: Definition, change: Callable[[Read], Expression]) -> Definition:
+    """The definition with other expressions in the place of the elements that it reads."""
+    return with_changes(definition, lambda part: change(part) if isinstance(part, Read) else None)
+
+
+def with_part(definition: Definition, old: Expression, new: Expression) -> Definition:
+    """The definition with an expression in the place of another, wherever that stands."""
+    return with_changes(definition, lambda part: new if part == old else None)
+
+
+def with_axes(definition: Definition, names: Mapping[Axis, Axis]) -> Definition:
+    """The definition with others in the place of its axes."""
+    values, done = (
+        {old: index_of(new) for old, new in names.items()},
+        dict[Expression, Expression](),
+    )
+    found = (substituted(e, values, done) for e in expressions_of(definition))
+    made = replace(with_expressions(definition, found), axes=_renamed(definition.axes, names))
+    if isinstance(made, Reduce):
+        return replace(made, reduced=_renamed(made.reduced, names))
+    return (
+        replace(made, along=names.get(made.along, made.along)) if isinstance(made, Scan) else made
+    )
+
+
+def _renamed(axes: Iterable[Axis], names: Mapping[Axis, Axis]) -> tuple[Axis, ...]:
+    return tuple(names.get(axis, axis) for axis in axes)
+
+
+def with_definition(algorithm: Algorithm, old: Definition, *new: Definition) -> Algorithm:
+    """The Algorithm with others in the place of a definition."""
+    at = algorithm.definitions.index(old)
+    before, after = algorithm.definitions[:at], algorithm.definitions[at + 1 :]
+    return replace(algorithm, definitions=(*before, *new, *after))
+
+
 def with_names(algorithm: Algorithm, names: Mapping[str, str]) -> Algorithm:
     """The Algorithm with other names for some arrays."""
 
-    def renamed(expression: Expression) -> Expression:
-        if isinstance(expression, Read):
-            return replace(expression, array=names.get(expression.array, expression.array))
-        return with_parts(expression, map(renamed, parts_of(expression)))
+    def renamed(read: Read) -> Read:
+        return replace(read, array=names.get(read.array, read.array))
 
     def named(array: Array) -> Array:
         updates = names.get(array.updates, array.updates)
         return replace(array, name=names.get(array.name, array.name), updates=updates)
 
     definitions = (
-        replace(with_expressions(d, map(renamed, expressions_of(d))), out=names.get(d.out, d.out))
-        for d in algorithm.definitions
+        replace(with_reads(d, renamed), out=names.get(d.out, d.out)) for d in algorithm.definitions
     )
     return Algorithm(
         algorithm.name, tuple(map(named, algorithm.inputs)), tuple(definitions),
@@ -323,23 +386,24 @@ def substituted(
     return found
 
 
+def parts_in(definition: Definition) -> Iterator[Expression]:
+    """All parts of the expressions that a definition evaluates."""
+    return (part for expression in expressions_of(definition) for part in walk(expression))
+
+
+def reads_in(definition: Definition) -> list[Read]:
+    """Every element that a definition reads."""
+    return [part for part in parts_in(definition) if isinstance(part, Read)]
+
+
 def arrays_read(definition: Definition) -> set[str]:
     """The arrays that a definition reads, but for itself."""
-    parts = (part for e in expressions_of(definition) for part in walk(e))
-    return {part.array for part in parts if isinstance(part, Read)} - {definition.out}
+    return {read.array for read in reads_in(definition)} - {definition.out}
 
 
-def with_constants(expression: Expression, change: Callable[[float], float]) -> Expression:
-    """The expression with other numbers."""
-    if isinstance(expression, Constant):
-        return Constant(change(expression.value))
-    if isinstance(expression, Apply):
-        parts = tuple(with_constants(part, change) for part in expression.arguments)
-        return Apply(expression.function, parts)
-    if isinstance(expression, Where):
-        branches = (with_constants(part, change) for part in parts_of(expression))
-        return Where(expression.conditions, *branches)
-    return expression
+def own_axes(definition: Definition) -> tuple[Axis, ...]:
+    """Axes of the result, then those that are reduced."""
+    return (*definition.axes, *(definition.reduced if isinstance(definition, Reduce) else ()))
 
 
 def axes_of(expression: Expression) -> frozenset[Axis]:

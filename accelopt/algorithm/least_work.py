@@ -21,6 +21,7 @@ import numpy as np
 from accelopt.algorithm import ir
 from accelopt.algorithm.functions import CONVERSIONS, ROUNDINGS
 from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.linear import row_major
 from accelopt.hardware import TRN1
 from accelopt.hardware.least_time import Lanes, Work
 
@@ -98,8 +99,7 @@ class _Problem:
             name: frozenset({name}) for name in self.inputs
         }  # what each array depends on
         for definition in algorithm.definitions:
-            parts = (p for e in ir.expressions_of(definition) for p in ir.walk(e))
-            below = (self._leaves[p.array] for p in parts if isinstance(p, ir.Read))
+            below = (self._leaves[read.array] for read in ir.reads_in(definition))
             self._leaves[definition.out] = frozenset[str]().union(*below)
 
     def work(self, in_place: frozenset[int]) -> Work:
@@ -192,7 +192,7 @@ class _Problem:
         used = self.reached.setdefault(array.name, np.zeros(array.shape, bool))
         if used.all() or not used.size:
             return
-        strides = [math.prod(array.shape[n + 1 :]) for n in range(len(array.shape))]
+        strides = row_major(array.shape)
         dimensions = list(zip(read.indices, array.shape, strides, strict=True))
         axes = NO_AXES.union(*(index.axes for index in read.indices))
         joined = NO_AXES.union(*map(_axes_of_case, _linked(axes, cases))) & axes

@@ -8,12 +8,18 @@ kernel in the form that its author wrote, `algorithm.index` in one where equal f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 
 T = TypeVar("T")
+
+
+def row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    """How many elements further on the next one along each axis lies."""
+    return tuple(math.prod(shape[n + 1 :]) for n in range(len(shape)))
 
 
 class Division:

@@ -23,7 +23,7 @@ from accelopt.algorithm.axis_joining import joined
 from accelopt.algorithm.canonical_rewriting import rewritten, whole
 from accelopt.algorithm.deep_recursion import deep_recursion
 from accelopt.algorithm.definitions import DefinedOutput, UndefinedOutput, algorithm_of
-from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.index import Axis, Index, digits, element_number, index_of
 from accelopt.algorithm.ir import Algorithm, Array, Constant, Position
 from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.numpy_functions import TracedNumpy
@@ -35,9 +35,7 @@ from accelopt.algorithm.traced_array import (
     Trace,
     TracedArray,
     axes_of_shape,
-    digits,
     identity,
-    row_major,
 )
 from accelopt.algorithm.value_nodes import (
     UNDEFINED,
@@ -224,7 +222,7 @@ def _kernel_inputs(
     """`transform_to_nki_inputs` may reshape and permute; whose element each one is, is turned round."""
     values = trace.values
     plain = [
-        trace.array(v.shape, v.dtype, values.same(Element(f"in {n}", n, v.dtype.name, row_major(
+        trace.array(v.shape, v.dtype, values.same(Element(f"in {n}", n, v.dtype.name, element_number(
             identity(v.shape), v.shape)))) if isinstance(v, np.ndarray) else v
         for n, v in enumerate(inputs)
     ]  # fmt: skip
@@ -259,7 +257,7 @@ def _kernel_inputs(
         there = array.value
         assert isinstance(there, Element)
         address = _inverse(
-            there.address, array.shape, row_major(identity(value.shape), value.shape)
+            there.address, array.shape, element_number(identity(value.shape), value.shape)
         )
         if address is None:
             trace.refuse("transform_to_nki_inputs does more than reshape and permute its inputs")
@@ -272,7 +270,7 @@ def _kernel_inputs(
 def _inverse(address: Index, shape: Sequence[int], wanted: Index) -> Index | None:
     """Where in an array of a `shape` the element lies whose address before was `wanted`, elements of
     the array having come from `address`; None where that is no permutation of digits."""
-    if address == row_major(identity(shape), shape):
+    if address == element_number(identity(shape), shape):
         return wanted
     if address.constant or not address.is_affine:
         return None
@@ -287,7 +285,7 @@ def _inverse(address: Index, shape: Sequence[int], wanted: Index) -> Index | Non
     axes = axes_of_shape(shape)
     if any(axis.extent > 1 and axis not in place for axis in axes):
         return None
-    return row_major([place.get(axis, Index()) for axis in axes], shape)
+    return element_number([place.get(axis, Index()) for axis in axes], shape)
 
 
 # Loops.
@@ -420,7 +418,7 @@ class _Loops:
 
     def _element(self, chain: _Chain, block: Index) -> Value:
         """What the variable holds after so many iterations, over d0, d1, ..."""
-        address = block * SPAN + SPAN // 2 + row_major(identity(chain.shape), chain.shape)
+        address = block * SPAN + SPAN // 2 + element_number(identity(chain.shape), chain.shape)
         return self.trace.values.same(Element(chain.name, chain.number, chain.dtype.name, address))
 
     # What the names stand for.

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from accelopt.algorithm.definitions import put
-from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.index import Axis, Index, digits, element_number, index_of
 from accelopt.algorithm.ir import Constant, Position
 from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.reductions import fold
@@ -80,7 +80,7 @@ class Storage:
     @property
     def untouched(self) -> str:
         """The name of the input of which it has the elements, in their order; empty where it is none."""
-        whole = row_major(identity(self.shape), self.shape)
+        whole = element_number(identity(self.shape), self.shape)
         own = isinstance(self.value, Element) and self.value.address == whole
         return self.input if own and not self.pieces else ""
 
@@ -176,7 +176,7 @@ class Trace:
                 f"an array of {' x '.join(map(str, array.shape))} numbers follows no formula that "
                 "is known; make it an input"
             )
-        place, found = row_major(axes, array.shape), self.number(float(numbers.flat[-1]))
+        place, found = element_number(axes, array.shape), self.number(float(numbers.flat[-1]))
         for n, number in reversed(list(enumerate(numbers.flat[:-1]))):
             found = self.values.where(
                 [place - n, place * -1 + n], self.number(float(number)), found
@@ -370,26 +370,6 @@ def converted(trace: Trace, value: Value, have: np.dtype, want: np.dtype) -> Val
     return values.same(Application(want.name, (value,))) if narrow and not exact else value
 
 
-def row_major(indices: Sequence[Index], shape: Sequence[int]) -> Index:
-    """The row-major number of an element."""
-    number = Index()
-    for index, extent in zip(indices, shape, strict=True):
-        number = number * extent + index
-    return number
-
-
-def digits(number: Index, shape: Sequence[int]) -> list[Index]:
-    """The indices of the element with a row-major number."""
-    found, step = [], 1
-    for n, extent in enumerate(reversed(shape)):
-        last = n == len(shape) - 1
-        found.append(
-            (number // step if last else number // step % extent) if extent > 1 else Index()
-        )
-        step *= extent
-    return found[::-1]
-
-
 def axes_named(index: Index) -> str:
     """The name of the only axis of an index."""
     return next(iter(index.axes)).name
@@ -528,8 +508,8 @@ class TracedArray(NDArrayOperatorsMixin):
     @property
     def is_whole(self) -> bool:
         """Whether the view has all elements of its storage, in their order."""
-        place = row_major(self.indices, self.storage.shape)
-        return place == row_major(identity(self.shape), self.shape)
+        place = element_number(self.indices, self.storage.shape)
+        return place == element_number(identity(self.shape), self.shape)
 
     def view_as(self, shape: Sequence[int], old: Mapping[Axis, Index]) -> TracedArray:
         """A view whose axes stand for this one's as `old` says."""
@@ -573,7 +553,7 @@ class TracedArray(NDArrayOperatorsMixin):
             wanted[wanted.index(-1)] = self.size // rest if rest else 0
         if math.prod(wanted) != self.size:
             raise ValueError(f"cannot reshape an array of shape {self.shape} into {tuple(wanted)}")
-        number = row_major(identity(wanted), wanted)
+        number = element_number(identity(wanted), wanted)
         own = axes_of_shape(self.shape)
         return self.view_as(wanted, dict(zip(own, digits(number, self.shape), strict=True)))
 
@@ -708,7 +688,7 @@ class TracedArray(NDArrayOperatorsMixin):
         values, storage = self.trace.values, self.storage
         rest, result, places, chosen = self._addressed(keys)
         own = axes_of_shape(rest.shape)
-        place = row_major(rest.indices, storage.shape)
+        place = element_number(rest.indices, storage.shape)
         steps = {n: place.coefficient(own[n]) for n, _ in chosen}
         if not place.is_affine or 0 in steps.values():
             return None

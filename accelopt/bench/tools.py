@@ -4,15 +4,54 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from accelopt.bench.answers import page, placed_nowhere
 from accelopt.bench.bench import Bench
-from accelopt.errors import AcceloptError, sentence
+from accelopt.errors import AcceloptError, printable, sentence
 from accelopt.evaluation import faults
+
+LINES = 60
+"""Lines of one answer, the one on what is left out included."""
+WIDTH = 400  # characters
+CHARACTERS = 8000
+"""Of one answer: what floods its lines is cut sooner."""
+PLACE = re.compile(r"(?<![\w.)\]/])/(?:[\w.+@-]+/)+(?=[\w.+@-])|(?<![\w/])~/(?:[\w.+@-]+/)*")
+"""The folders of an absolute path; its last name stays."""
+
+
+def placed_nowhere(text: str) -> str:
+    """`text` with files by their names alone."""
+    return PLACE.sub("", text)
+
+
+def page(text: str, first: int = 1, most: int = LINES) -> str:
+    """At most `most` lines of an answer from line `first` on, long ones folded, and how to ask for the
+    rest."""
+    lines = [part for line in printable(text).rstrip().splitlines() for part in _folded(line)]
+    if len(lines) <= most and first <= 1 and sum(map(len, lines)) <= CHARACTERS:
+        return "\n".join(lines)
+    first = min(max(first, 1), max(len(lines), 1))
+    shown = lines[first - 1 : first + most - 2]
+    while sum(map(len, shown)) > CHARACTERS:
+        shown.pop()
+    last = first + len(shown) - 1
+    rest = f"; first={last + 1} shows what follows" if last < len(lines) else ""
+    return "\n".join([*shown, f"[lines {first} to {last} of {len(lines)}{rest}]"])
+
+
+def _folded(line: str) -> list[str]:
+    """A line in parts of at most `WIDTH`, cut behind a space where there is one."""
+    parts = []
+    while len(line) > WIDTH:
+        cut = line.rfind(" ", WIDTH // 2, WIDTH) + 1 or WIDTH
+        parts.append(line[:cut])
+        line = line[cut:]
+    return [*parts, line]
+
 
 WORK = ("check", "profile", "what_if", "schedules", "rules", "explain", "look_up", "compare",
         "remember", "recall", "submit")  # fmt: skip

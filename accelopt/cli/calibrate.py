@@ -16,7 +16,7 @@ from rich.table import Table
 from accelopt.api import neuron_cores
 from accelopt.cli.child_process import Said, ask
 from accelopt.cli.compare import target_of
-from accelopt.cli.kernel_file import Seconds, known, naming, order, simulated
+from accelopt.cli.kernel_file import Seconds, known, order, simulated
 from accelopt.errors import ConfigError, require
 from accelopt.hardware import TARGETS, TRN1, Hardware
 from accelopt.interruption import stop
@@ -151,9 +151,8 @@ def profiled(
 ) -> ProfiledKernel:
     """The kernel of a profile, traced in a child. Raises ConfigError where it is of another generation."""
     of = target_of(profile, target, seconds)
-    with naming(kernel, reference):
-        asked = order(kernel, reference, of, seconds)
-        program = loads(b64decode(ask(program_job, asked, seconds).text))
+    asked = order(kernel, reference, of, seconds)
+    program = loads(b64decode(ask(program_job, asked, seconds, kernel, reference).text))
     found, read = timing.profile(program, TARGETS[str(asked["target"])]), read_profile(profile)
     if other := another_kernel(found, read):
         raise ConfigError(f"{profile} is not of {kernel} as it is here: {other}")

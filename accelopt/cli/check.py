@@ -8,21 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from accelopt.cli import kernel_file
 from accelopt.cli.child_process import Said, ask
-from accelopt.cli.kernel_file import (
-    DefinitionOption,
-    KernelFile,
-    NkiVersion,
-    ReferenceOption,
-    RelTol,
-    Seconds,
-    TargetOption,
-    WorkloadOption,
-    known_version,
-    named,
-    naming,
-    order,
-)
 from accelopt.cli.solution_file import solution_of
 from accelopt.kernels.gpu.bench.source.source_rules import violations
 from accelopt.kernels.nki.referee.precision import formats_of
@@ -33,17 +20,17 @@ from accelopt.time_limits import TRACE_SECONDS
 
 
 def check(
-    kernel: KernelFile,
-    reference: ReferenceOption = None,
-    definition: DefinitionOption = None,
-    workload: WorkloadOption = None,
-    target: TargetOption = None,
+    kernel: kernel_file.KernelFile,
+    reference: kernel_file.ReferenceOption = None,
+    definition: kernel_file.DefinitionOption = None,
+    workload: kernel_file.WorkloadOption = None,
+    target: kernel_file.TargetOption = None,
     precision: Annotated[
         str, typer.Option(help="formats allowed below the inputs' own, such as bfloat16")
     ] = "float32",
-    rel_tol: RelTol = None,
-    seconds: Seconds = TRACE_SECONDS,
-    nki: NkiVersion = "",
+    rel_tol: kernel_file.RelTol = None,
+    seconds: kernel_file.Seconds = TRACE_SECONDS,
+    nki: kernel_file.NkiVersion = "",
 ) -> None:
     """Trace KERNEL, report every violated rule, and judge it by REFERENCE as a search does; a Triton solution
     is compared with its definition in real numbers, and not run."""
@@ -53,14 +40,13 @@ def check(
             raise typer.Exit(1)
         return
     asked = {
-        **order(kernel, reference, target, seconds),
+        **kernel_file.order(kernel, reference, target, seconds),
         "precision": formats_of(precision),
         "rel_tol": rel_tol,
-        "version": known_version(nki),
+        "version": kernel_file.known_version(nki),
     }
-    with naming(kernel, reference):
-        said = ask(check_job, asked, seconds)
-    typer.echo(named(said.text, kernel, reference), nl=False)
+    said = ask(check_job, asked, seconds, kernel, reference)
+    typer.echo(kernel_file.named(said.text, kernel, reference), nl=False)
     if not said.passed:
         raise typer.Exit(1)
 

@@ -7,10 +7,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from rich.markup import escape
 
+from accelopt.cli.kernel_file import named
 from accelopt.errors import AcceloptError, ConfigError, quoted
 from accelopt.evaluation import Row
 from accelopt.report.console import console
@@ -77,9 +79,10 @@ def answer(payload: Mapping[str, Any]) -> Said:
         return Said(passed=False, error=str(error))
 
 
-def ask(work: Work, asked: Mapping[str, object], seconds: float) -> Said:
+def ask(work: Work, asked: Mapping[str, object], seconds: float, *given: Path | None) -> Said:
     """What `work`, a function of a module, says of `asked`, in a child process. Raises ConfigError for
-    what the user can mend, and for a reference that ends the process or never comes to an end."""
+    what the user can mend, with the files `given` named as the command line does, and for a reference that ends
+    the process or never comes to an end."""
     payload = {"module": work.__module__, "name": work.__name__, "asked": asked}
     call = Call("accelopt.cli.child_process:answer", payload, seconds + COMMAND_SECONDS, BYTES)
     with waiting(call.seconds) as watch:
@@ -87,7 +90,7 @@ def ask(work: Work, asked: Mapping[str, object], seconds: float) -> Said:
     if isinstance(found, Fault):
         output = found.output.strip()[-SHOWN:]
         said = [found.message, quoted(output, whole=True)] if output else [found.message]
-        raise ConfigError("\n".join(said))
+        raise ConfigError(named("\n".join(said), *given))
     if found.error:
-        raise ConfigError(found.error)
+        raise ConfigError(named(found.error, *given))
     return found

@@ -11,18 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from accelopt.api import neuron_cores
+from accelopt.cli import kernel_file
 from accelopt.cli.child_process import Said, ask
-from accelopt.cli.kernel_file import (
-    CompilerOption,
-    KernelFile,
-    MachineOption,
-    Seconds,
-    TargetOption,
-    existing,
-    naming,
-    order,
-    simulated,
-)
 from accelopt.cli.profile import ReferenceFile
 from accelopt.errors import ConfigError
 from accelopt.hardware import TARGETS
@@ -44,7 +34,7 @@ CAPTURING = 4 * CAPTURE_SECONDS
 
 
 def compare(
-    kernel: KernelFile,
+    kernel: kernel_file.KernelFile,
     reference: ReferenceFile,
     measured: Annotated[
         Path | None,
@@ -56,10 +46,10 @@ def compare(
         Path | None,
         typer.Option(help="run KERNEL on this machine's NeuronCore, and keep its profile here"),
     ] = None,
-    target: TargetOption = None,
-    seconds: Seconds = TRACE_SECONDS,
-    compiler: CompilerOption = "",
-    machine: MachineOption = None,
+    target: kernel_file.TargetOption = None,
+    seconds: kernel_file.Seconds = TRACE_SECONDS,
+    compiler: kernel_file.CompilerOption = "",
+    machine: kernel_file.MachineOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="write JSON, for programs")] = False,
     report: Annotated[
         Path | None, typer.Option(help="also into the report of this run, whose best kernel it is")
@@ -71,19 +61,17 @@ def compare(
         raise ConfigError("give --measured, a profile, or --capture, a folder to keep one in")
     if measured is None:
         assert capture is not None
-        said = {"kernel": str(existing(kernel).resolve()), "folder": str(capture.absolute()),
-                "reference": str(existing(reference).resolve()), "seconds": seconds,
+        said = {"kernel": str(kernel_file.existing(kernel).resolve()), "folder": str(capture.absolute()),
+                "reference": str(kernel_file.existing(reference).resolve()), "seconds": seconds,
                 "core": neuron_cores()[0]}  # fmt: skip
-        with naming(kernel, reference):
-            measured = Path(ask(capture_job, said, seconds + CAPTURING).text)
+        measured = Path(ask(capture_job, said, seconds + CAPTURING, kernel, reference).text)
     of = target_of(measured, target, seconds)
-    asked = order(kernel, reference, of, seconds, compiler, machine)
+    asked = kernel_file.order(kernel, reference, of, seconds, compiler, machine)
     if of not in (None, asked["target"]):  # a calibrated machine's
         raise ConfigError(f"{machine} is of {asked['target']}, and {measured} of {of}.")
     asked |= {"measured": str(measured.absolute()), "json": as_json, "name": kernel.name}
-    with naming(kernel, reference):
-        found = ask(compare_job, asked, seconds)
-        typer.echo(found.text, nl=False)
+    found = ask(compare_job, asked, seconds, kernel, reference)
+    typer.echo(found.text, nl=False)
     if report is not None:
         into_report(report, kernel, found.shown)
 
@@ -148,6 +136,6 @@ def instance_job(asked: Mapping[str, Any]) -> Said:
 def compare_job(asked: Mapping[str, Any]) -> Said:
     """The work of `compare`, in a child process; `shown` is the comparison in words."""
     profile = read_profile(Path(asked["measured"]))
-    found = side_by_side(str(asked["name"]), simulated(asked), profile)
+    found = side_by_side(str(asked["name"]), kernel_file.simulated(asked), profile)
     plain, text = json.dumps(asdict(found), indent=1) + "\n", comparison_text(found)
     return Said(text=plain if asked["json"] else text, shown=text)

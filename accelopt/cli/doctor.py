@@ -35,8 +35,8 @@ from accelopt.sim import standin
 from accelopt.sim.dialects.nki.versions import NEWEST, VERSIONS
 from accelopt.stages.baseline_and_winner import measure
 from accelopt.stages.config import Options
-from accelopt.stages.endpoints import Calls
 from accelopt.stages.run_setup import open_run
+from accelopt.stages.workshop import Calls
 from accelopt.time_limits import DOCTOR_SECONDS
 
 LEAST_PYTHON = (3, 10)

@@ -7,20 +7,8 @@ from typing import Any
 
 import typer
 
+from accelopt.cli import kernel_file
 from accelopt.cli.child_process import Said, ask
-from accelopt.cli.kernel_file import (
-    CompilerOption,
-    DefinitionOption,
-    KernelFile,
-    MachineOption,
-    ReferenceOption,
-    Seconds,
-    TargetOption,
-    WorkloadOption,
-    naming,
-    order,
-    simulated,
-)
 from accelopt.cli.solution_file import solution_of
 from accelopt.errors import ConfigError
 from accelopt.hardware.gpus import DEFAULT_GPU, GPUS
@@ -29,14 +17,14 @@ from accelopt.time_limits import TRACE_SECONDS
 
 
 def explain(
-    kernel: KernelFile,
-    reference: ReferenceOption = None,
-    definition: DefinitionOption = None,
-    workload: WorkloadOption = None,
-    target: TargetOption = None,
-    seconds: Seconds = TRACE_SECONDS,
-    compiler: CompilerOption = "",
-    machine: MachineOption = None,
+    kernel: kernel_file.KernelFile,
+    reference: kernel_file.ReferenceOption = None,
+    definition: kernel_file.DefinitionOption = None,
+    workload: kernel_file.WorkloadOption = None,
+    target: kernel_file.TargetOption = None,
+    seconds: kernel_file.Seconds = TRACE_SECONDS,
+    compiler: kernel_file.CompilerOption = "",
+    machine: kernel_file.MachineOption = None,
 ) -> None:
     """Say what KERNEL computes, in which loops and tiles, and what limits it; of a Triton solution, what it
     computes, from which lines, and the least time of its problem."""
@@ -48,11 +36,10 @@ def explain(
         return
     if reference is None:
         raise ConfigError("--reference is needed: the NumPy module that says what to compute")
-    asked = order(kernel, reference, target, seconds, compiler, machine)
-    with naming(kernel, reference):
-        typer.echo(ask(explain_job, asked, seconds).text, nl=False)
+    asked = kernel_file.order(kernel, reference, target, seconds, compiler, machine)
+    typer.echo(ask(explain_job, asked, seconds, kernel, reference).text, nl=False)
 
 
 def explain_job(asked: Mapping[str, Any]) -> Said:
     """The work of `explain`, in a child process."""
-    return Said(text=problem_text(simulated(asked)))
+    return Said(text=problem_text(kernel_file.simulated(asked)))

@@ -9,9 +9,9 @@ from typing import Annotated, Any, cast
 
 import typer
 
+from accelopt.cli import kernel_file
 from accelopt.cli.child_process import Said, ask
 from accelopt.cli.compare import target_of
-from accelopt.cli.kernel_file import KernelFile, Seconds, TargetOption, naming, order, simulated
 from accelopt.cli.profile import ReferenceFile
 from accelopt.errors import ConfigError
 from accelopt.kernels.nki.default_target import dialect_of_file
@@ -25,7 +25,7 @@ from accelopt.time_limits import TRACE_SECONDS
 
 
 def export(
-    kernel: KernelFile,
+    kernel: kernel_file.KernelFile,
     reference: ReferenceFile,
     torch: Annotated[bool, typer.Option("--torch", help="for PyTorch")] = False,
     jax: Annotated[bool, typer.Option("--jax", help="for JAX")] = False,
@@ -35,8 +35,8 @@ def export(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="the folder", show_default="NAME_op")
     ] = None,
-    target: TargetOption = None,
-    seconds: Seconds = TRACE_SECONDS,
+    target: kernel_file.TargetOption = None,
+    seconds: kernel_file.Seconds = TRACE_SECONDS,
     measured: Annotated[
         Path | None,
         typer.Option(help="a profile of a real core: a row for accelopt/measured, added to --out"),
@@ -51,10 +51,9 @@ def export(
             )
         table = out or Path(f"{called}.csv")
         of = target_of(measured, target, seconds)
-        asked = {**order(kernel, reference, of, seconds), "measured": str(measured.absolute()),
+        asked = {**kernel_file.order(kernel, reference, of, seconds), "measured": str(measured.absolute()),
                  "set": called, "path": str(kernel)}  # fmt: skip
-        with naming(kernel, reference):
-            row = json.loads(ask(row_job, asked, seconds).text)
+        row = json.loads(ask(row_job, asked, seconds, kernel, reference).text)
         try:
             add_row(table, PUBLIC, row)
         except (OSError, ValueError) as error:
@@ -70,11 +69,10 @@ def export(
     folder = out or Path(f"{called}_op")
     frameworks = [word for word, asked in (("torch", torch), ("jax", jax)) if asked]
     asked = {
-        **order(kernel, reference, target, seconds),
+        **kernel_file.order(kernel, reference, target, seconds),
         "name": called, "frameworks": frameworks, "folder": str(folder.absolute()),
     }  # fmt: skip
-    with naming(kernel, reference):
-        ask(export_job, asked, seconds)
+    ask(export_job, asked, seconds, kernel, reference)
     for framework in frameworks:
         typer.echo(f"{folder}/{called}_{framework}.py: from {called}_{framework} import {called}")
         test = f"{folder}/test_{called}_{framework}.py"
@@ -87,7 +85,7 @@ TAGS = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
 def row_job(asked: Mapping[str, Any]) -> Said:
     """What a profile says of a kernel, as a row of `measured/trn2_public.csv`, in JSON."""
-    profile, found = read_profile(Path(asked["measured"])), simulated(asked)
+    profile, found = read_profile(Path(asked["measured"])), kernel_file.simulated(asked)
     if other := another_kernel(found, profile):
         raise ConfigError(f"{asked['measured']} is not of {asked['path']} as it is here: {other}")
     program, moved = (

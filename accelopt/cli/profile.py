@@ -9,19 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from accelopt.cli import kernel_file
 from accelopt.cli.child_process import Said, ask
-from accelopt.cli.kernel_file import (
-    CompilerOption,
-    KernelFile,
-    MachineOption,
-    Seconds,
-    Sought,
-    TargetOption,
-    naming,
-    order,
-    rewrite_of,
-    simulated,
-)
 from accelopt.report.profile_text import profile_text
 from accelopt.report.timeline import timeline_json
 from accelopt.sandbox.progress import note
@@ -33,16 +22,16 @@ ReferenceFile = Annotated[Path, typer.Option(help="NumPy module that makes the a
 
 
 def profile(
-    kernel: KernelFile,
+    kernel: kernel_file.KernelFile,
     reference: ReferenceFile,
-    target: TargetOption = None,
-    seconds: Seconds = TRACE_SECONDS,
-    compiler: CompilerOption = "",
-    machine: MachineOption = None,
+    target: kernel_file.TargetOption = None,
+    seconds: kernel_file.Seconds = TRACE_SECONDS,
+    compiler: kernel_file.CompilerOption = "",
+    machine: kernel_file.MachineOption = None,
     search: Annotated[bool, typer.Option(help="look for a faster loop nest, too")] = True,
 ) -> None:
     """Say how long KERNEL takes on the simulated NeuronCore, and why."""
-    asked = order(kernel, reference, target, seconds, compiler, machine)
+    asked = kernel_file.order(kernel, reference, target, seconds, compiler, machine)
     given = {"--target": target, "--machine": machine, "--compiler": compiler}
     words = [str(word) for pair in given.items() if pair[1] for word in pair]
     command = ["accelopt", "optimize", str(kernel), "--reference", str(reference), *words]
@@ -50,15 +39,14 @@ def profile(
     asked["apply"] = (
         shlex.join([*command, "--apply"]) if search else ""
     )  # whose list is that of the search
-    with naming(kernel, reference):
-        typer.echo(ask(profile_job, asked, seconds).text, nl=False)
+    typer.echo(ask(profile_job, asked, seconds, kernel, reference).text, nl=False)
 
 
 def profile_job(asked: Mapping[str, Any]) -> Said:
     """The work of `profile`, in a child process."""
-    found = simulated(asked)
+    found = kernel_file.simulated(asked)
     taken = f"{found.latency_ms:.4g} ms, {found.simulated_on}; "
-    sought = rewrite_of(asked, known=taken) if asked["search"] else Sought()
+    sought = kernel_file.rewrite_of(asked, known=taken) if asked["search"] else kernel_file.Sought()
     note(f"{taken}working out the least time that its problem takes")
     remark = f"{sought.given_up}\n" if sought.given_up else ""
     text = profile_text(found, interval(found), sought.rewrite, asked["apply"])
@@ -66,26 +54,25 @@ def profile_job(asked: Mapping[str, Any]) -> Said:
 
 
 def timeline(
-    kernel: KernelFile,
+    kernel: kernel_file.KernelFile,
     reference: ReferenceFile,
     output: Annotated[Path, typer.Option("--output", "-o", help="the trace")] = Path("trace.json"),
-    target: TargetOption = None,
-    seconds: Seconds = TRACE_SECONDS,
-    compiler: CompilerOption = "",
-    machine: MachineOption = None,
+    target: kernel_file.TargetOption = None,
+    seconds: kernel_file.Seconds = TRACE_SECONDS,
+    compiler: kernel_file.CompilerOption = "",
+    machine: kernel_file.MachineOption = None,
 ) -> None:
     """Write the simulated execution of KERNEL as a trace that https://ui.perfetto.dev opens."""
     asked = {
-        **order(kernel, reference, target, seconds, compiler, machine),
+        **kernel_file.order(kernel, reference, target, seconds, compiler, machine),
         "output": str(output.absolute()),
     }
-    with naming(kernel, reference):
-        typer.echo(ask(timeline_job, asked, seconds).text, nl=False)
+    typer.echo(ask(timeline_job, asked, seconds, kernel, reference).text, nl=False)
     typer.echo(f"{output}: open it at https://ui.perfetto.dev")
 
 
 def timeline_job(asked: Mapping[str, Any]) -> Said:
     """The work of `timeline`, in a child process."""
-    found = simulated(asked)
+    found = kernel_file.simulated(asked)
     write_atomically(asked["output"], timeline_json(found))
     return Said(text=f"{found.latency_ms:.4g} ms, {found.simulated_on}.\n")

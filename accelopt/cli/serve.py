@@ -13,19 +13,11 @@ import typer
 from accelopt.api import config_of, own_kernel
 from accelopt.bench.opening import MadeFolder, make_folder, open_bench, read_folder, session_folder
 from accelopt.bench.server import required_mcp, serve_http, serve_stdio
-from accelopt.cli.kernel_file import (
-    CompilerOption,
-    MachineOption,
-    ReferenceOption,
-    RelTol,
-    TargetOption,
-    naming,
-)
+from accelopt.cli import kernel_file
 from accelopt.cli.options import HELP
 from accelopt.errors import ConfigError
 from accelopt.kernels.nki.default_target import checked_front_end, default_target, dialect_of_file
 from accelopt.stages.config import Config, Options
-from accelopt.stages.script_options import MOST_WORKERS
 from accelopt.store import read_text
 
 PORTS = 1 << 16
@@ -38,23 +30,18 @@ def serve(
     init: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="make this folder for a kernel, and end")
     ] = None,
-    reference: ReferenceOption = None,
-    target: TargetOption = None,
-    compiler: CompilerOption = "",
+    reference: kernel_file.ReferenceOption = None,
+    target: kernel_file.TargetOption = None,
+    compiler: kernel_file.CompilerOption = "",
     lnc: Annotated[int, HELP["lnc"]] = 1,
-    machine: MachineOption = None,
-    rel_tol: RelTol = None,
-    precision: Annotated[
-        str, typer.Option(help="formats allowed below the inputs' own, such as bfloat16")
-    ] = "float32",
+    machine: kernel_file.MachineOption = None,
+    rel_tol: kernel_file.RelTol = None,
+    precision: Annotated[str, HELP["precision"]] = "float32",
     database: Annotated[
         str | None,
         typer.Option(metavar="URL", help="what other runs learned is recalled from there"),
     ] = None,
-    workers: Annotated[
-        int,
-        typer.Option(min=0, max=MOST_WORKERS, help="evaluations at a time; 0: one for each CPU"),
-    ] = 0,
+    workers: Annotated[int, HELP["workers"]] = 0,
     http: Annotated[
         int | None,
         typer.Option(metavar="PORT", min=0, help="serve HTTP on loopback, not stdio"),
@@ -79,7 +66,7 @@ def serve(
             database=database,
             workers=workers,
         ).at(default_target(path))
-        with naming(path, reference):
+        with kernel_file.naming(path, reference):
             new = not init.exists()
             made = make_folder(init, case, options)
             try:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from accelopt.cli.child_process import Said, ask
-from accelopt.cli.kernel_file import KernelFile, Seconds, existing, naming
+from accelopt.cli.kernel_file import KernelFile, Seconds, existing
 from accelopt.cli.profile import ReferenceFile
 from accelopt.errors import ConfigError
 from accelopt.kernels.nki.referee.reference import Reference
@@ -41,8 +41,7 @@ def translate(
         "output": str(place.absolute()),
         "seconds": seconds,
     }
-    with naming(kernel, reference):
-        said = ask(translate_job, asked, seconds)
+    said = ask(translate_job, asked, seconds, kernel, reference)
     typer.echo(said.text + f"{place} has the translation.")
     if not said.passed:
         raise typer.Exit(1)

@@ -9,14 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from accelopt.api import config_of, language_of_case, refuse_earlier_run, run_search, starting_case
-from accelopt.cli.kernel_file import (
-    CompilerOption,
-    DefinitionOption,
-    MachineOption,
-    ReferenceOption,
-    TargetOption,
-    WorkloadOption,
-)
+from accelopt.cli import kernel_file
+from accelopt.cli.options import HELP
 from accelopt.errors import ConfigError, require
 from accelopt.evaluation import Case
 from accelopt.kernels.nki.default_target import checked_front_end, default_target, dialect_of_file
@@ -39,9 +33,9 @@ def tune(
         Path,
         typer.Argument(help=f"the kernel's file, a Triton solution, or {' or '.join(SCHEMAS)}"),
     ],
-    reference: ReferenceOption = None,
-    definition: DefinitionOption = None,
-    workload: WorkloadOption = None,
+    reference: kernel_file.ReferenceOption = None,
+    definition: kernel_file.DefinitionOption = None,
+    workload: kernel_file.WorkloadOption = None,
     shape: Annotated[
         str, typer.Option(help=f"sizes of {' or '.join(SCHEMAS)}, such as M=1024,N=512")
     ] = "",
@@ -57,19 +51,17 @@ def tune(
     patience: Annotated[
         int, typer.Option(min=0, help="iterations without a gain of 2% that end it; 0: never")
     ] = 1,
-    evaluations: Annotated[
-        int | None, typer.Option(min=1, help="distinct kernels judged, at most")
-    ] = None,
+    evaluations: Annotated[int | None, HELP["evaluations"]] = None,
     model_config: Annotated[
         Path | None, typer.Option(help="who proposes for the experts; without it they follow rules")
     ] = None,
     sequential: Annotated[
         bool, typer.Option("--sequential", help="each expert sees what came of the one before")
     ] = False,
-    target: TargetOption = None,
-    compiler: CompilerOption = "",
-    machine: MachineOption = None,
-    workers: Annotated[int, typer.Option(min=0, help="evaluations at a time; 0: by CPUs")] = 0,
+    target: kernel_file.TargetOption = None,
+    compiler: kernel_file.CompilerOption = "",
+    machine: kernel_file.MachineOption = None,
+    workers: Annotated[int, HELP["workers"]] = 0,
     seed: Annotated[int, typer.Option(min=0, help="of the experts' choices")] = 0,
     out: Annotated[Path | None, typer.Option(help="the run's folder")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="continue the run in --out")] = False,

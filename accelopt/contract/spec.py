@@ -13,7 +13,6 @@ Rows are frozen; keys that are not known are kept as given.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from accelopt.errors import ConfigError
 from accelopt.evaluation import faults
-from accelopt.store import read_text
+from accelopt.store import read_json
 
 _DTYPES = {
     "float": "float32", "fp32": "float32", "f32": "float32", "double": "float64",
@@ -241,10 +240,7 @@ def read_specs(path: Path) -> list[KernelSpec]:
 
 
 def _listed(path: Path) -> list[object]:
-    try:
-        said = json.loads(read_text(path))
-    except ValueError as error:
-        raise ConfigError(f"{path} is not JSON: {error}") from None
+    said = read_json(path)
     if isinstance(said, Mapping) and isinstance(said.get("kernels"), list):
         said = said["kernels"]
     return said if isinstance(said, list) else [said]

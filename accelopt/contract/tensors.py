@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from accelopt.contract.spec import Argument, Init, IOContract, LaunchConfig, Stored, TensorSpec
+from accelopt.contract.spec import Argument, Init, Stored, TensorSpec
 from accelopt.errors import ConfigError
 
 NUMPY = "numpy"
-SMALL_BYTES = 1 << 12  # below which compressing does not pay
-_SCALARS = {bool: "bool", int: "int", float: "float", str: "str"}
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
@@ -29,66 +27,14 @@ def dtype_of(name: str) -> np.dtype[Any]:
         raise ConfigError(f"there is no dtype {name!r}") from None
 
 
-class IOContractManager:
-    """Makes the arguments of a kernel and takes its outputs from them."""
-
-    def generate_inputs(self, io: IOContract, device: str = NUMPY) -> list[Any]:
-        """The arguments in their order. An output of which nothing is promised is full of NaN, or of
-        the largest value of an integer dtype: no memory is left as it was found."""
-        return [
-            _on(device, _contents(argument)) if argument.is_tensor else argument.value
-            for argument in io.args
-        ]
-
-    def create_io_contract(
-        self,
-        inputs: Sequence[Any],
-        output_indices: Collection[int],
-        inout_indices: Collection[int] = (),
-        launch_config: LaunchConfig | Mapping[str, Any] | None = None,
-        arg_names: Sequence[str] | None = None,
-    ) -> IOContract:
-        """The contract of these arguments, with the contents of tensors kept as data."""
-        names = arg_names or [f"arg{place}" for place in range(len(inputs))]
-        args = []
-        for place, (name, value) in enumerate(zip(names, inputs, strict=True)):
-            role = "output" if place in output_indices else "input"
-            role = "inout" if place in inout_indices else role
-            if type(value) in _SCALARS:
-                said: dict[str, Any] = {"type": _SCALARS[type(value)], "value": value}
-            else:
-                array = _array(value)
-                kept = (
-                    {"shape": array.shape, "dtype": array.dtype.name}
-                    if role == "output"
-                    else encode(array)
-                )
-                said = {"type": "tensor", "tensor_spec": kept}
-            args.append(Argument.model_validate({"name": name, "role": role, **said}))
-        launch = launch_config or LaunchConfig()
-        if not isinstance(launch, LaunchConfig):
-            launch = LaunchConfig.model_validate(launch)
-        return IOContract(args=tuple(args), launch=launch)
-
-    def extract_outputs(self, inputs: Sequence[Any], io: IOContract) -> Any:
-        """Of the arguments those that hold results: None, one, or a tuple."""
-        found = tuple(
-            value for value, argument in zip(inputs, io.args, strict=True) if argument.is_output
-        )
-        return (found[0] if len(found) == 1 else found) if found else None
-
-
-def encode(array: np.ndarray[Any, Any]) -> dict[str, Any]:
-    """An array as a `tensor_spec`: shape, dtype, and its bytes."""
-    raw = np.ascontiguousarray(array).tobytes()
-    packed = zlib.compress(raw) if len(raw) > SMALL_BYTES else raw
-    smaller = len(packed) < len(raw)
-    stored = {"base64": base64.b64encode(packed if smaller else raw).decode(), "zlib": smaller}
-    return {"shape": list(array.shape), "dtype": array.dtype.name, "data": stored}
+def contents(argument: Argument, device: str = NUMPY) -> Any:
+    """The tensor that an argument is. An output of which nothing is promised is full of NaN, or of the largest value
+    of an integer dtype: no memory is left as it was found."""
+    return _on(device, _contents(argument))
 
 
 def decode(data: TensorSpec | Mapping[str, Any]) -> np.ndarray[Any, Any]:
-    """The array that `encode` made it of. Raises ConfigError for bytes that are not so many elements."""
+    """The array of a `tensor_spec` with data. Raises ConfigError for bytes that are not so many elements."""
     spec = data if isinstance(data, TensorSpec) else TensorSpec.model_validate(data)
     assert spec.data is not None
     dtype, count = dtype_of(spec.dtype), int(np.prod(spec.shape, dtype=np.int64))
@@ -135,18 +81,6 @@ def _contents(argument: Argument) -> np.ndarray[Any, Any]:
         return drawn(spec.init, spec.shape, dtype)
     poison = np.iinfo(dtype).max if dtype.kind in "iu" else dtype.kind != "b" and float("nan")
     return np.full(spec.shape, poison).astype(dtype)
-
-
-def _array(value: Any) -> np.ndarray[Any, Any]:
-    if not hasattr(value, "detach"):
-        return np.asarray(value)
-    tensor = value.detach().cpu().contiguous()
-    name = str(tensor.dtype).removeprefix("torch.")
-    import torch
-
-    raw = tensor.reshape(-1).view(torch.uint8).numpy()
-    flat: np.ndarray[Any, Any] = np.frombuffer(raw.tobytes(), dtype=dtype_of(name)).copy()
-    return flat.reshape(tuple(tensor.shape))
 
 
 def _on(device: str, array: np.ndarray[Any, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""A state machine: states by name, declared transitions, and the path that was walked."""
+"""A state machine: states by name, declared transitions, the path that was walked, and its log."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import asyncio
 import inspect
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
+
+from accelopt.store import content_key
 
 TERMINAL = "TERMINAL"
 Context = TypeVar("Context")
@@ -62,6 +66,16 @@ def state(
 def declared(states: Sequence[type[TableState[Any]]]) -> Transitions:
     """Every edge between `states`, in their order."""
     return {state.name: state.following for state in states}
+
+
+def machine(
+    states: Sequence[type[TableState[Any]]], logger: logging.Logger | None = None
+) -> FSMEngine:
+    """A machine of these states, with the edges that they declare."""
+    engine = FSMEngine(logger, declared(states))
+    for one in states:
+        engine.add_state(one())
+    return engine
 
 
 class FSMEngine:
@@ -119,3 +133,20 @@ class FSMEngine:
                 self._state(following)
             known = ", ".join(declared) or "none"
             raise ValueError(f"{name} leads to {following!r}, which is not declared: {known}")
+
+
+@contextmanager
+def log_to(path: Path) -> Iterator[logging.Logger]:
+    """A logger whose records go to a file, and nowhere else."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    logger = logging.getLogger(f"accelopt.fsm.{content_key(str(path.resolve()))}")
+    logger.setLevel(logging.DEBUG)
+    logger.propagate = False
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logger.addHandler(handler)
+    try:
+        yield logger
+    finally:
+        logger.removeHandler(handler)
+        handler.close()

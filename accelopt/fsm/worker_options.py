@@ -13,7 +13,7 @@ from accelopt.agents.configuration import OFFLINE, ModelConfig, load_model_confi
 from accelopt.agents.roles import ModelRole
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Case, language_called
-from accelopt.fsm.constants import DIVERGENCE_PERCENT, MOST_REFINEMENTS
+from accelopt.fsm.worker.context import DIVERGENCE_PERCENT, MOST_REFINEMENTS
 from accelopt.kernels.gpu.cases import language_of
 from accelopt.kernels.gpu.problems import case_of_problem, is_torch_problem
 from accelopt.shipped import shipped_folder

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 
 
 def last_part(name: str) -> str:
     """`load` of `tl.load`, ``tl.load()`` or `triton.language.load`."""
     return name.strip().strip("`()").partition("(")[0].split(".")[-1]
+
+
+def sheet_of(texts: Sequence[str], notes: Mapping[str, str]) -> str:
+    """The notes on all names that stand in `texts`, also those with a number behind them (`float4`)."""
+    whole = "\n".join(texts)
+    return "\n".join(
+        f"- {note}"
+        for name, note in notes.items()
+        if re.search(rf"(?<![A-Za-z_]){re.escape(name.split('.')[-1])}(?![A-Za-z_])", whole)
+    )
 
 
 def note_on(name: str, notes: Mapping[str, str]) -> str:

@@ -93,7 +93,7 @@ def stage_detail(dag: RegionDag, stage_id: int) -> Json:
         raise NotPtx(f"no stage {stage_id}: stages go from 0 to {len(dag.stages) - 1}")
     stage = dag.stages[stage_id]
     regions = [dag.regions[at] for at in stage.region_ids]
-    shown = [one for one in regions if _is_loud(one)]
+    shown = [one for one in regions if (one.phase not in QUIET or any(amounts(one.work)))]
     return {
         **_stage(stage),
         "regions": [[one.region_id, one.phase, len(one.statements), one.loop] for one in shown],
@@ -133,10 +133,6 @@ def _ends(edges: Iterable[tuple[str, int]]) -> Json:
         kind: ends if len(ends) <= MOST_ENDS else [*ends[:MOST_ENDS], f"of {len(ends)}"]
         for kind, ends in found.items()
     }
-
-
-def _is_loud(one: Region) -> bool:
-    return one.phase not in QUIET or any(amounts(one.work))
 
 
 def to_json(dag: RegionDag) -> str:

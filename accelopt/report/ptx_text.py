@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from accelopt.ptx.module import Function, Module, NotPtx
 from accelopt.ptx.regions import LoopWork, Region, RegionDag
-from accelopt.ptx.source_lines import by_source
+from accelopt.ptx.statements import by_source
 from accelopt.ptx.work_counts import Work
 
 WIDTH = 80

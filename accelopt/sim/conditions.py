@@ -8,6 +8,7 @@ import linecache
 from collections import Counter
 from typing import NamedTuple
 
+from accelopt.parsing import tree_of
 from accelopt.sim.errors import SourceLine
 
 
@@ -38,13 +39,9 @@ def is_tested(line: SourceLine) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def _tests(text: str) -> tuple[tuple[int, int], ...]:
-    try:
-        tree = ast.parse(text)
-    except SyntaxError:
-        return ()
     return tuple(
         (node.test.lineno, node.test.end_lineno or node.test.lineno)
-        for node in ast.walk(tree)
+        for node in ast.walk(tree_of(text))
         if isinstance(node, (ast.If, ast.While))
     )
 
@@ -88,12 +85,8 @@ def escapes(file: str, line: int) -> Escapes:
 @functools.lru_cache(maxsize=64)
 def _escapes(text: str) -> dict[int, Escapes]:
     """By every line of a condition."""
-    try:
-        tree = ast.parse(text)
-    except SyntaxError:
-        return {}
     found: dict[int, Escapes] = {}
-    for function in ast.walk(tree):
+    for function in ast.walk(tree_of(text)):
         if isinstance(function, ast.FunctionDef):
             _look_into(function.body, [], found)
     return found
@@ -151,12 +144,8 @@ def _skips(statements: list[ast.stmt]) -> bool:
 @functools.lru_cache(maxsize=64)
 def _conditionals(text: str) -> tuple[tuple[ast.If, tuple[int, int]], ...]:
     """Every `if` statement with the first and last line of its function."""
-    try:
-        tree = ast.parse(text)
-    except SyntaxError:
-        return ()
     found: dict[ast.If, tuple[int, int]] = {}
-    for function in ast.walk(tree):
+    for function in ast.walk(tree_of(text)):
         if isinstance(function, ast.FunctionDef):
             for node in ast.walk(function):
                 if isinstance(node, ast.If):  # inner functions come later and win

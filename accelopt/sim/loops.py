@@ -14,11 +14,14 @@ import inspect
 import itertools
 import linecache
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from types import FrameType
+from types import FrameType, FunctionType, ModuleType
+from typing import NamedTuple
 
-from accelopt.sim import loop_state as state
+import numpy as np
+
+from accelopt.parsing import tree_of
 from accelopt.sim.affine import Affine, LoopVariable, variable
 from accelopt.sim.call_sites import LoopKey, call_chain
 from accelopt.sim.conditions import read_first
@@ -27,8 +30,84 @@ from accelopt.sim.dialects.neuronxcc.poison import Poison
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.errors import SourceLine
 from accelopt.sim.program import LoopKind
-from accelopt.sim.rules import control_flow
+from accelopt.sim.rules import kernels
 from accelopt.sim.tracer import NeedsConcrete, Tracer, current
+
+PLAIN = (int, float, str, bytes, bool, complex, type(None))
+DEPTH = 4
+MOST = 20_000
+"""Containers beyond this many items, and objects nested deeper than DEPTH, are not looked into."""
+
+
+def same(old: object, new: object) -> bool:
+    """True for the same object, or equal plain values of one type."""
+    if old is new:
+        return True
+    if type(old) is not type(new):
+        return False
+    if isinstance(old, tuple) and isinstance(new, tuple):
+        return len(old) == len(new) and all(map(same, old, new))
+    return isinstance(old, PLAIN) and bool(old == new)
+
+
+class Contents(NamedTuple):
+    """A fingerprint, and what it is of: identities only tell objects apart while they live."""
+
+    prints: list[object]
+    kept: list[object]
+
+
+def contents(frame: FrameType, values: Mapping[str, object]) -> Contents:
+    """A loop is traced once, which is right only when its body leaves Python's own data as it found them: a
+    fingerprint of everything mutable that these values, and the globals that the frame names,
+    lead to; its prints are equal before and after when nothing was changed."""
+    prints: list[object] = []
+    seen: dict[int, object] = {}
+    code = frame.f_code
+    local = frame.f_locals
+    for value in values.values():
+        _look(value, prints, seen, DEPTH)
+    for name in code.co_names:
+        if name in frame.f_globals and name not in local:
+            value = frame.f_globals[name]
+            prints.append((name, value if isinstance(value, PLAIN) else id(value)))
+            _look(value, prints, seen, DEPTH)
+    return Contents(prints, list(seen.values()))
+
+
+def _look(value: object, prints: list[object], seen: dict[int, object], depth: int) -> None:
+    if isinstance(value, (*PLAIN, ModuleType, type)) or depth == 0 or id(value) in seen:
+        return
+    if type(value).__module__.startswith("accelopt.sim"):
+        return  # tensors, indices and ranges are ours
+    seen[id(value)] = value
+    inner: list[object] = []
+    if isinstance(value, dict):
+        inner = [*value.keys(), *value.values()]
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        inner = list(value)
+    elif isinstance(value, FunctionType):
+        inner = [cell.cell_contents for cell in value.__closure__ or () if _filled(cell)]
+    elif isinstance(value, np.ndarray):
+        prints.append(hash(value.tobytes()) if value.size <= MOST else None)
+    elif hasattr(value, "__dict__"):
+        inner = list(vars(value).values())
+    if not inner or len(inner) > MOST:
+        prints.append(len(inner))
+        return
+    prints.append(tuple(item if isinstance(item, PLAIN) else id(item) for item in inner))
+    seen[id(inner)] = inner
+    for item in inner:
+        _look(item, prints, seen, depth - 1)
+
+
+def _filled(cell: object) -> bool:
+    try:
+        cell.cell_contents  # type: ignore[attr-defined]  # noqa: B018
+    except ValueError:
+        return False
+    return True
+
 
 CONSUMERS = frozenset(
     "zip enumerate reversed list tuple sorted map filter set sum min max any all iter next".split()
@@ -113,7 +192,7 @@ class Before:
         self.frame = frame
         self.statement = statement
         self.values = dict(frame.f_locals)
-        self.contents = state.contents(frame, self.values)
+        self.contents = contents(frame, self.values)
 
     def check(self, tracer: Tracer, *, shadowing: bool) -> None:
         """Refuses what the next iteration would see changed. A tensor or an index that the body
@@ -124,7 +203,7 @@ class Before:
             return _can_be_shadowed(old) and _shadows(tracer, new, shadowing)
 
         for what in self.changes(unseen):
-            tracer.refuse(control_flow.changed_by_iteration(what))
+            tracer.refuse(kernels.changed_by_iteration(what))
 
     def changes(self, unseen: Callable[[object, object], bool]) -> Iterator[str]:
         """What the next iteration would see changed, in words; not a rebinding that it does not
@@ -134,11 +213,11 @@ class Before:
             if name not in self.values or name not in after:
                 continue
             old, new = self.values[name], after[name]
-            if state.same(old, new) or only_places(self.statement, name):
+            if same(old, new) or only_places(self.statement, name):
                 continue
             if not unseen(old, new):
                 yield f"'{name}' changes"
-        if self.contents.prints != state.contents(self.frame, self.values).prints:
+        if self.contents.prints != contents(self.frame, self.values).prints:
             yield "a list, dict or object of the kernel's Python changes"
 
 
@@ -187,7 +266,7 @@ def for_statement(frame: FrameType) -> ast.For | None:
     if frame.f_code.co_flags & inspect.CO_GENERATOR:
         return None
     span = _running_span(frame)
-    for statement in _for_statements(frame.f_code.co_filename):
+    for statement in _parsed_for_statements("".join(linecache.getlines(frame.f_code.co_filename))):
         iterable = statement.iter
         if span is None:
             running = statement.lineno <= frame.f_lineno <= (iterable.end_lineno or 0)
@@ -229,17 +308,9 @@ def _consumes(iterable: ast.expr) -> bool:
     )
 
 
-def _for_statements(file: str) -> tuple[ast.For, ...]:
-    return _parsed_for_statements("".join(linecache.getlines(file)))
-
-
 @functools.lru_cache(maxsize=64)
 def _parsed_for_statements(text: str) -> tuple[ast.For, ...]:
-    try:
-        tree = ast.parse(text)
-    except SyntaxError:
-        return ()
-    return tuple(node for node in ast.walk(tree) if isinstance(node, ast.For))
+    return tuple(node for node in ast.walk(tree_of(text)) if isinstance(node, ast.For))
 
 
 def ends_in_return(statement: ast.For) -> bool:

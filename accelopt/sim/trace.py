@@ -21,7 +21,7 @@ from accelopt.sim.conditions import GuardedBody
 from accelopt.sim.errors import NOWHERE, KernelError, KernelValueError, SourceLine
 from accelopt.sim.garbage_collection import collector_paused
 from accelopt.sim.program import Buffer, Program, Tensor
-from accelopt.sim.rules import control_flow
+from accelopt.sim.rules import kernels
 from accelopt.sim.tracer import Conventions, NeedsConcrete, Returned, Tracer, recording
 
 
@@ -111,7 +111,7 @@ def _recorded(
             with recording(tracer):
                 returned = record(tracer)
                 if tracer.left_loops and not tracer.demanded:
-                    error = control_flow.left_early("break or return")
+                    error = kernels.left_early("break or return")
                     error.source = tracer.left_loops[0]
                     error.args = (str(error),)
                     tracer.refuse(error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
 
@@ -14,7 +15,6 @@ from accelopt.errors import InternalError
 from accelopt.sim.access import Access
 from accelopt.sim.affine import LoopVariable
 from accelopt.sim.attribute_kinds import one_line
-from accelopt.sim.bodies import Body, LoopIteration
 from accelopt.sim.call_sites import LoopKey, running_line
 from accelopt.sim.conditions import GuardedBody, branches
 from accelopt.sim.errors import NOWHERE, KernelError, SourceLine
@@ -29,9 +29,38 @@ from accelopt.sim.program import (
     Loop,
     LoopKind,
     Placement,
+    ProgramNode,
     Tensor,
 )
-from accelopt.sim.rules import control_flow, kernels
+from accelopt.sim.rules import kernels
+
+
+class LoopIteration(NamedTuple):
+    """One iteration of an unrolled loop. `loop` numbers this execution of the loop, `key` is the
+    loop in the source. `depth` counts the bodies that were open before it."""
+
+    key: LoopKey
+    loop: int
+    value: int
+    traced_once: bool  # by the real tracer: not a static_range
+    depth: int
+
+
+@dataclass(eq=False)
+class Body:
+    """A list of nodes under construction and the scope of the tensors declared in it."""
+
+    nodes: list[ProgramNode] = field(default_factory=list)
+    tensors: list[Tensor] = field(default_factory=list)
+    variable: LoopVariable | None = None
+    kind: LoopKind | None = None
+    open: bool = True
+    unrolled_loop: int | None = None
+
+    def unrolled_child(self, loop: int | None) -> Body:
+        """A scope of its own whose nodes go to this body: one iteration of an unrolled loop."""
+        return Body(self.nodes, self.tensors, unrolled_loop=loop)
+
 
 MAX_NODES = 4_000_000
 """A kernel that unrolls to more instructions than this is refused rather than traced for hours."""
@@ -309,7 +338,7 @@ class Tracer:
         """A tensor made inside a loop or condition is gone when that block ends (S18)."""
         home = self.home.get(tensor)
         if home is None or not home.open:
-            self.refuse(control_flow.out_of_scope(tensor.name, tensor.source, "loop"))
+            self.refuse(kernels.out_of_scope(tensor.name, tensor.source, "loop"))
             return
         if not self.conditions or not tensor.buffer.on_chip:
             return
@@ -317,7 +346,7 @@ class Tracer:
         if left:
             here = running_line()
             if any(block.is_left_by(here) for block in left):
-                self.refuse(control_flow.out_of_scope(tensor.name, tensor.source, "condition"))
+                self.refuse(kernels.out_of_scope(tensor.name, tensor.source, "condition"))
 
     def note_condition(self) -> None:
         """The running line is a condition on loop indices: its branches are scopes of tensors."""
@@ -388,7 +417,7 @@ class Tracer:
         if used:
             left = used - {body.variable for body in self.bodies}
             if left:
-                self.refuse(control_flow.index_after_loop())
+                self.refuse(kernels.index_after_loop())
 
 
 _current: ContextVar[Tracer | None] = ContextVar("accelopt_tracer", default=None)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
+from accelopt.evaluation import Case, to_json
 from accelopt.nodes import Node, Result
 from accelopt.report.diffs import ended_as, patch_of
 from accelopt.script_file_columns import CandidateRow
@@ -59,3 +60,30 @@ def write_candidate(
     write_atomically(task, reference)
     places = {"service_name": node.name, "task": str(task), "kernel": str(kernel)}
     return CandidateRow(node.case.model_copy(update=places), plan_id, node.profile)
+
+
+COLLECTED_COLUMNS = tuple("problem values case_id task kernel case_name service_name".split())
+
+
+def collected_rows(cases: Iterable[Case]) -> list[dict[str, str]]:
+    """The published columns of each case; further implementations of a case get further numbers."""
+    from accelopt.kernels.nki import benchmark  # only here: what runs a search loads no language
+
+    rows: list[dict[str, str]] = []
+    for case in cases:
+        earlier = sum(1 for row in rows if row["case_name"] == case.case_name)
+        service = (
+            benchmark.init_service_name(case) if not earlier else f"{case.case_name}_ID{earlier}"
+        )
+        rows.append(
+            {
+                "problem": case.problem,
+                "values": to_json(case.values),
+                "case_id": case.case_id,
+                "task": case.task,
+                "kernel": case.kernel,
+                "case_name": case.case_name,
+                "service_name": service,
+            }
+        )
+    return rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from importlib import import_module
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from accelopt.agents.budget import EvaluationBudget
 from accelopt.agents.executor import UNANSWERED
@@ -13,6 +13,7 @@ from accelopt.agents.model_tools import KEPT
 from accelopt.agents.proposer import KernelView, Proposer
 from accelopt.evaluation import Diagnosis
 from accelopt.experience import Finding
+from accelopt.kernel_source import fingerprint
 from accelopt.kernels.language import Configured
 from accelopt.kernels.moves import methods_of, what_it_does
 from accelopt.knob_space import sentence
@@ -28,9 +29,9 @@ from accelopt.nodes import (
     Want,
 )
 from accelopt.script_file_columns import Experience, plan_id
-from accelopt.search.method_catalog import Learned
+from accelopt.search.method_catalog import LabelledStep, Learned
 from accelopt.search.search_graph import EXPECTED, LITTLE
-from accelopt.stages.model_written_kernels import list_candidates
+from accelopt.stages.experience import catalog_of
 from accelopt.stages.planning import view_kernel
 from accelopt.stages.plans_and_samples import (
     develop,
@@ -43,6 +44,49 @@ from accelopt.stages.plans_and_samples import (
 from accelopt.stages.run import Run
 from accelopt.stages.samples import judge, make_sample
 from accelopt.store import content_key
+
+if TYPE_CHECKING:
+    from accelopt.stages.run import Run
+
+
+async def list_candidates(
+    job: Job, view: KernelView, run: Run, offered: Sequence[Action]
+) -> Result:
+    """What a model lists and what the rules have `offered`; the rules' alone where it does not answer."""
+    lister, catalog = run.proposer.lister, catalog_of(run.workshop, job.node.case)
+    assert lister is not None
+    for name in view.methods:
+        catalog.add(name)
+    language = run.workshop.language
+    kinds = methods_of(language.name)
+    names = {
+        name: what_it_does(name, language.name) if name in kinds else "" for name in catalog.names
+    }
+    found = await lister.candidates(view, run.settings.plans, names)
+    said = await lister.relabel(view, names, found.candidates) if found.candidates else ""
+    named = catalog.relabel(
+        [LabelledStep(one.method, one.detail) for one in found.candidates], said
+    )
+    complete = language.complete
+    written = [
+        Action(
+            change=one.plan(method),
+            method=method,
+            touches=kinds[method].touches if method in kinds else (),
+            key=fingerprint(complete(one.code)),
+        )
+        for one, (method, _) in zip(found.candidates, named, strict=True)
+        if method
+    ]
+    return Result(
+        job,
+        (*written, *offered),
+        diagnosis=view.diagnosis,
+        remarks=(found.reason,) if found.reason else (),
+        asked=1,
+        unanswered=() if found.candidates else (found.reason,),
+    )
+
 
 KIND = "result"
 WORKFLOWS = {

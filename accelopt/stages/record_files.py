@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from accelopt.evaluation import faults
 from accelopt.kernels.gpu.cases import case_of_row
 from accelopt.nodes import Result
 from accelopt.script_file_columns import CandidateRow, Experience, PlannerResult, ServiceResult
-from accelopt.store import read_text, write_atomically, write_json
+from accelopt.store import read_json, read_text, write_atomically, write_json
 
 TableRow = Mapping[str, str]
 
@@ -91,14 +90,6 @@ def read_candidates(path: Path) -> list[CandidateRow]:
     return [candidate(row, path) for row in read_candidate_table(path)]
 
 
-def read_json(path: Path) -> Any:
-    """The content of a JSON file. Raises ConfigError when it cannot be read."""
-    try:
-        return json.loads(read_text(path))
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} is not JSON: {error}") from error
-
-
 def read_plans(path: Path) -> list[PlannerResult]:
     """The planner's output. Raises ConfigError."""
     with _explained(path, "a planner's output"):
@@ -147,3 +138,21 @@ def _records(path: Path, content: object) -> list[dict[str, Any]]:
     if not isinstance(content, list) or not all(isinstance(item, dict) for item in content):
         raise ConfigError(f"{path} must hold a JSON list of objects")
     return content
+
+
+LAST = "last_iteration_executor_results.json"
+RESULTS = "executor_results.json"
+
+
+def history_beside(profile_results: Path) -> list[Result]:
+    """The executor results of all earlier iterations of the shell loop that wrote this table.
+
+    The loop's layout is `{base}/{exp_date}/candidates/profile_results.csv` with results in
+    `{base}/{exp_date}/executor_results.json`. Elsewhere there is no history.
+    """
+    folder = profile_results.resolve().parent
+    if folder.name != "candidates" or not (folder / LAST).is_file():
+        return []
+    earlier = sorted(folder.parent.parent.glob(f"*/{RESULTS}"))
+    paths = [path for path in earlier if path.parent != folder.parent] or [folder / LAST]
+    return [result for path in paths for result in read_results(path)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,7 @@ from accelopt.agents.budget import Ledger
 from accelopt.evaluation import Case, to_json
 from accelopt.kernels.moves import METHODS, methods_of, what_it_does
 from accelopt.nodes import Node
-from accelopt.script_file_columns import (
-    CandidateRow,
-    PlannerResult,
-    ResultRow,
-    SampleResult,
-    ServiceResult,
-)
+from accelopt.script_file_columns import CandidateRow, PlannerResult, ResultRow, ServiceResult
 from accelopt.search.graph_report import events_text, trace_text
 from accelopt.search.strategy import Strategy
 from accelopt.stages.candidate_files import CANDIDATE_COLUMNS, origin, write_candidate, write_winner
@@ -41,7 +35,12 @@ def write_iteration(history: Sequence[Iteration], kept: Sequence[Node], run: Run
     reference = language.reference(case)
     results = [ServiceResult.of(iteration.of(node), reference) for node in expanded]
     plans = [
-        PlannerResult(service_name=result.service_name, plans=_plans(result.samples.values()))
+        PlannerResult(
+            service_name=result.service_name,
+            plans=list(
+                dict.fromkeys(sample.plan for sample in result.samples.values() if sample.plan)
+            ),
+        )
         for result in results
     ]
     write_records(folder / "planner_results.json", plans)
@@ -88,10 +87,6 @@ def write_state(case: Case, strategy: Strategy, ended: str, run: Run) -> None:
         **found,
     }
     write_json(folder / "search_state.json", state)
-
-
-def _plans(samples: Iterable[SampleResult]) -> list[str]:
-    return list(dict.fromkeys(sample.plan for sample in samples if sample.plan))
 
 
 def profiled_row(candidate: CandidateRow) -> dict[str, str]:

@@ -15,7 +15,7 @@ from accelopt.agents.configuration import ModelConfig
 from accelopt.agents.llm import Endpoint
 from accelopt.concurrency import attended
 from accelopt.errors import ConfigError
-from accelopt.stages.endpoints import Calls
+from accelopt.stages.workshop import Calls
 
 KEY = "sk-very-secret"
 SOON = 120  # seconds, on a busy machine; a model has 600

@@ -23,7 +23,7 @@ from accelopt.agents.llm import (
     Endpoint,
 )
 from accelopt.errors import BudgetExhausted, ConfigError
-from accelopt.stages.endpoints import Calls
+from accelopt.stages.workshop import Calls
 
 
 def asked(budget, calls, faults=(), respond=None, **settings):

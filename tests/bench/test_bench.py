@@ -15,9 +15,9 @@ import benches
 import pytest
 import small_problem
 
-from accelopt.bench.answers import LINES, page, placed_nowhere
 from accelopt.bench.bench import PARTS
 from accelopt.bench.folder import BenchFolder
+from accelopt.bench.tools import LINES, page, placed_nowhere
 from accelopt.caches import default_cache, trials_folder
 from accelopt.errors import ConfigError
 from accelopt.stages.failure_text import own_frames

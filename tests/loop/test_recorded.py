@@ -20,8 +20,8 @@ from accelopt.nodes import Plan
 from accelopt.search.strategy import Settings
 from accelopt.sim.dialects.dialect import dialect_of_source
 from accelopt.stages.checking_tools import toolbox_for
-from accelopt.stages.proposers import proposer_for
 from accelopt.stages.run import Run
+from accelopt.stages.run_setup import proposer_for
 from accelopt.stages.workshop import WorkshopOptions, open_workshop
 
 RECORDED = Path(__file__).parent / "recorded"

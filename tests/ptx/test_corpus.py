@@ -23,8 +23,7 @@ from accelopt.ptx.phases import (
 )  # fmt: skip
 from accelopt.ptx.region_changes import touched
 from accelopt.ptx.regions import RegionDag, analyse, analyse_function
-from accelopt.ptx.source_lines import by_source
-from accelopt.ptx.statements import read
+from accelopt.ptx.statements import by_source, read
 from accelopt.ptx.work_counts import Work
 
 CORPUS = Path(__file__).parent / "corpus"

@@ -12,8 +12,7 @@ from accelopt.ptx.module import NotPtx, SourcePlace
 from accelopt.ptx.region_changes import touched
 from accelopt.ptx.region_views import to_json
 from accelopt.ptx.regions import RegionDag, analyse
-from accelopt.ptx.source_lines import by_source
-from accelopt.ptx.statements import read
+from accelopt.ptx.statements import by_source, read
 
 TEXT = (Path(__file__).parent / "nasty.ptx").read_text()
 FIRST = """

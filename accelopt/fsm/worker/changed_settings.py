@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from accelopt.parsing import parse_python
+from accelopt.parsing import tree_of
 
 
 def setting_changes(before: str, after: str) -> dict[str, str]:
@@ -18,10 +18,7 @@ def setting_changes(before: str, after: str) -> dict[str, str]:
 
 def settings_of(source: str) -> dict[str, int | float]:
     """Every setting by name, the first of a name; none where the text cannot be parsed."""
-    try:
-        tree = parse_python(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return {}
+    tree = tree_of(source)
     found: dict[str, int | float] = {}
     for node in ast.walk(tree):
         for name, value in _pairs(node):

@@ -13,11 +13,19 @@ from typing import Any, NamedTuple
 from accelopt.agents.proposer import Brief, Develops, GeneratedKernel, KernelView
 from accelopt.evaluation import Bottleneck, Diagnosis
 from accelopt.experience import Attempt, Finding, Reflexion
-from accelopt.fsm.constants import DIVERGENCE_PERCENT
 from accelopt.nodes import Job, Node
 from accelopt.script_file_columns import plan_id
 from accelopt.stages.experience import finding_of
 from accelopt.stages.run import Run
+
+MOST_REFINEMENTS = 3
+MOST_SHARED = 10  # attempts and reflexions that the manager hands to its workers
+LONGEST_ERROR = 2000  # characters of an attempt's error
+LEAST_CHARACTERS = 100  # of a generated kernel
+DIVERGENCE_PERCENT = 50.0  # slower than the best: the best is the current kernel again
+MOST_BOTTLENECKS = 4  # that a judge is asked for
+TOP_KERNELS = 5
+
 
 AT_ROOFLINE = 95.0  # percent of a peak rate
 CONFIRMED = 0.9  # of the algorithmic bound, where it is known, that must be reached besides

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from accelopt.parsing import parse_python
+from accelopt.parsing import tree_of
 
 # What does the work in place of a kernel, by dotted name as it is written.
 _LIBRARY = re.compile(
@@ -29,10 +29,7 @@ def violations(source: str, parent: str) -> tuple[str, ...]:
 
 
 def _forbidden(source: str) -> list[str]:
-    try:
-        tree = parse_python(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return []
+    tree = tree_of(source)
     names = (name for node in ast.walk(tree) for name in _names(node))
     return sorted(name for name in names if _LIBRARY.match(name) or _INSIDES.match(name))
 

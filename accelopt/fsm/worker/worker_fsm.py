@@ -1,4 +1,4 @@
-"""Entry points of the inner machine: one for the common driver, one for a process of its own."""
+"""The inner machine, from a job to its result, and its entry points: one for the common driver, one for a process of its own."""
 
 from __future__ import annotations
 
@@ -6,32 +6,72 @@ import asyncio
 import traceback
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
+from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from accelopt.agents.developer_by_rule import DeveloperByRule
 from accelopt.agents.proposer import KernelView
 from accelopt.concurrency import in_thread
-from accelopt.evaluation import Case, Evaluation
-from accelopt.experience import Attempt, Finding, Reflexion
-from accelopt.fsm.logs import log_to
-from accelopt.fsm.worker.context import Turn, WorkerSetup
-from accelopt.fsm.worker.machine import WorkerRun, build_worker_fsm, context_of, walk
-from accelopt.fsm.worker.states import INITIAL, PUBLISHED_NAMES, TRANSITIONS
+from accelopt.evaluation import Case, Evaluation, Status
+from accelopt.experience import Attempt, Development, Finding, Reflexion
+from accelopt.fsm.engine import log_to, machine
+from accelopt.fsm.worker.context import UNKNOWN, Turn, WorkerContext, WorkerSetup
+from accelopt.fsm.worker.states import INITIAL, STATES
 from accelopt.fsm.worker_options import ModelChoice, WorkerOptions, case_of, open_run, with_backend
 from accelopt.nodes import Job, Node, Result, Want
 from accelopt.stages.planning import view_kernel
 from accelopt.stages.run import Run
 from accelopt.store import write_atomically
 
-__all__ = [
-    "INITIAL",
-    "PUBLISHED_NAMES",
-    "TRANSITIONS",
-    "build_worker_fsm",
-    "develop",
-    "worker_process_entry",
-]
+
+class WorkerRun(NamedTuple):
+    """A worker's end: its result for the strategy, and its context for whoever reports."""
+
+    result: Result
+    ctx: WorkerContext
+
+
+def context_of(job: Job, view: KernelView, run: Run, setup: WorkerSetup) -> WorkerContext:
+    """What a worker starts with; the rules develop where no model does."""
+    developer = run.proposer.developer or DeveloperByRule(run.workshop.offline)
+    return WorkerContext(job, view, run, developer, setup)
+
+
+async def walk(ctx: WorkerContext) -> WorkerRun:
+    """From the first state to the last."""
+    engine = machine(STATES, ctx.setup.logger)
+    await engine.run_async(INITIAL, ctx)
+    return WorkerRun(result_of(ctx, engine.path), ctx)
+
+
+def result_of(ctx: WorkerContext, path: list[str]) -> Result:
+    """What came of a step. No node at all says that nothing is left to do on this kernel."""
+    nodes = _made(ctx)
+    for node in nodes:
+        ctx.run.watcher.sampled(node.case.case_name, ctx.job.round, node)
+    return Result(
+        ctx.job,
+        nodes=tuple(nodes),
+        remarks=(ctx.error,) if ctx.written is None or ctx.written.change is None else (),
+        development=Development(
+            path=tuple(path),
+            finding=ctx.finding,
+            stop=ctx.stop,
+            efficiency_before=ctx.sols.get(ctx.parent.key, UNKNOWN).combined,
+            efficiency_after=ctx.efficiency.combined,
+        ),
+    )
+
+
+def _made(ctx: WorkerContext) -> list[Node]:
+    if ctx.written is None or ctx.written.change is None:
+        return []
+    if ctx.node is not None:
+        return [replace(ctx.node, failed=tuple(ctx.failed))]
+    evaluation = Evaluation(status=Status.MISSING, message=ctx.error)
+    return [Node(ctx.parent.case, "", evaluation, ctx.parent, ctx.written.change, ctx.label)]
 
 
 async def develop(job: Job, view: KernelView, run: Run) -> Result:

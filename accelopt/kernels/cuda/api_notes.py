@@ -1,10 +1,5 @@
 """Short notes on the names of CUDA C++, for an executor that wants to look one up."""
 
-from __future__ import annotations
-
-import re
-from collections.abc import Sequence
-
 NOTES = {
     "#pragma launch": "#pragma launch grid(x, y, z) block(x, y, z) shared(bytes): how the kernel is "
     "started; change the line and the kernel together.",
@@ -27,10 +22,3 @@ NOTES = {
     "__half": "<cuda_fp16.h>: __half2float, __float2half, __half2 for two.",
     "__expf": "__expf(x), __frcp_rn(x), rsqrtf(x): one instruction, less exact than expf and division.",
 }
-
-
-def sheet(texts: Sequence[str]) -> str:
-    """The notes on the names that stand in `texts`."""
-    whole = "\n".join(texts)
-    named = [note for name, note in NOTES.items() if re.search(re.escape(name), whole)]
-    return "\n".join(f"- {note}" for note in named)

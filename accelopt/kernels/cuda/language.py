@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 from accelopt.concurrency import in_thread
 from accelopt.evaluation import Case
-from accelopt.kernels.cuda.api_notes import NOTES, sheet
+from accelopt.kernels.cuda.api_notes import NOTES
 from accelopt.kernels.cuda.moves import proposals
 from accelopt.kernels.gpu.language import Solutions
-from accelopt.kernels.notes import note_on
 from accelopt.nodes import Action, Node
 
 MOST_PROPOSALS = 48
@@ -19,6 +18,7 @@ class Cuda(Solutions):
     """Solutions whose work is done by kernels in CUDA C++."""
 
     name = "cuda"
+    notes = NOTES
     work = "by the kernels of its own sources"
     compiled_with = ()
     may_name = (
@@ -40,11 +40,3 @@ class Cuda(Solutions):
             return ()
         name = template.spec.entry_point.partition("::")[2]
         return await in_thread(proposals, node.source, name, MOST_PROPOSALS)
-
-    def look_up(self, name: str, kernel: str) -> str:
-        """Our notes on one name of CUDA C++."""
-        return note_on(name, NOTES)
-
-    def sheet(self, texts: Sequence[str]) -> str:
-        """Our notes on the names that stand in `texts`."""
-        return sheet(texts)

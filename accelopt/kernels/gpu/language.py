@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.util
 import json
 import os
 import threading
@@ -17,14 +18,13 @@ from accelopt.hardware.gpus import DEFAULT_GPU, GPU, GPUS, gpu_called
 from accelopt.kernels.gpu.alternatives import measure_alternatives
 from accelopt.kernels.gpu.bench.files.tracefiles import Solution
 from accelopt.kernels.gpu.bench.judging.child_processes import COMPILER_SETTINGS
-from accelopt.kernels.gpu.bench.judging.compile_check import CompileVerdict
+from accelopt.kernels.gpu.bench.judging.compile_check import CompilerPool, CompileVerdict
 from accelopt.kernels.gpu.bench.judging.evaluation_task import Task
 from accelopt.kernels.gpu.bench.process import installed_flashinfer_bench
 from accelopt.kernels.gpu.bench.roofline import Bound, bound
 from accelopt.kernels.gpu.bench.source.source_rules import violations
 from accelopt.kernels.gpu.briefing import briefing
 from accelopt.kernels.gpu.cases import ProblemFiles, describe_definition, source_of
-from accelopt.kernels.gpu.compile_cache import CompileCache
 from accelopt.kernels.gpu.compiler_output import CompilerOutput
 from accelopt.kernels.gpu.diagnosis import of_counters, of_roofline, of_structure
 from accelopt.kernels.gpu.profiling.metrics import Metrics, Unavailable
@@ -32,12 +32,51 @@ from accelopt.kernels.gpu.profiling.ncu import NOT_ASKED, Profiled, collect
 from accelopt.kernels.gpu.ptx_structure import Structure, evidence, missed, structures
 from accelopt.kernels.language import Configured, Explanation, Language, LanguageOptions
 from accelopt.kernels.measurement import faster_beyond_noise
+from accelopt.kernels.notes import note_on, sheet_of
 from accelopt.knob_space import Parameter
 from accelopt.nodes import Node
 from accelopt.sandbox.drivers import NVIDIA
 from accelopt.sandbox.workers import Call, Fault, Pool, as_evaluation
 from accelopt.store import JsonObject, content_key
 from accelopt.time_limits import GPU_EVALUATION_SECONDS, GPU_START_SECONDS
+
+
+class CompileCache:
+    """Compiles each kernel once, where the compiler could say something of it.
+
+    `needed` are the packages that it takes; `environment` is that of evaluations.
+    """
+
+    def __init__(self, needed: Sequence[str], target: str, environment: Mapping[str, str]) -> None:
+        self.needed = needed
+        self.target = target
+        self.environment = dict(environment)
+        self._compilers: CompilerPool | None = None
+        self._found: dict[tuple[str, str], CompileVerdict] = {}  # by case and source
+
+    async def of(self, case_name: str, problem: ProblemFiles, source: str) -> CompileVerdict:
+        """The verdict on a source; nothing where what compiling needs is absent."""
+        key = case_name, source
+        if key in self._found:
+            return self._found[key]
+        found = await self._checked(problem, source)
+        if not found.unknown:
+            self._found[key] = found
+        return found
+
+    async def _checked(self, problem: ProblemFiles, source: str) -> CompileVerdict:
+        if any(importlib.util.find_spec(name) is None for name in self.needed):
+            absent = " and ".join(self.needed)
+            return CompileVerdict(failure=f"compiling takes {absent}", unknown=True)
+        if self.environment.get("TRITON_INTERPRET") == "1":
+            return CompileVerdict(failure="kernels are interpreted, not compiled", unknown=True)
+        if self._compilers is None:
+            count = max(1, (os.cpu_count() or 2) - 4)
+            self._compilers = CompilerPool(count, self.target, self.environment)
+        return await in_thread(
+            self._compilers.check, problem.definition, problem.workload, problem.solution(source)
+        )
+
 
 EVALUATION = "accelopt.flb_wrapper:evaluate_job"
 SETTINGS = "accelopt.flb_wrapper:settings_job"
@@ -60,10 +99,11 @@ class Solutions(Language):
     """A `Language` whose evaluations run on `pool`, one GPU shared by all of them.
 
     What depends on the language of the solutions is its subclasses' to say: `actions`, `space`,
-    `with_values`, `look_up`, `sheet` and the `work` of the gate.
+    `with_values`, the `notes` on its names and the `work` of the gate.
     """
 
     name = ""
+    notes: Mapping[str, str] = {}
     work = "by kernels"
     may_name = (
         "The source may name operators of torch, triton and a few modules of the standard library "
@@ -365,6 +405,14 @@ class Solutions(Language):
             f"stream. {self.may_name} It is then timed with a cold L2 cache on inputs it has not "
             "seen, and timed calls are judged as well."
         )
+
+    def look_up(self, name: str, kernel: str) -> str:
+        """Our notes on one name."""
+        return note_on(name, self.notes)
+
+    def sheet(self, texts: Sequence[str]) -> str:
+        """Our notes on the names that stand in `texts`."""
+        return sheet_of(texts, self.notes)
 
     def with_values(self, source: str, values: Mapping[str, Parameter]) -> str:
         """`source` with its knobs set."""

@@ -21,7 +21,7 @@ from accelopt.kernels.gpu.bench.files.tracefiles import (
     Workload,
 )
 from accelopt.kernels.gpu.cases import case_of, one_file, written_case
-from accelopt.parsing import parse_python
+from accelopt.parsing import tree_of
 from accelopt.sandbox.workers import Call, Fault, perform
 from accelopt.store import content_key, read_text
 from accelopt.time_limits import PROBLEM_SECONDS
@@ -66,12 +66,8 @@ class Description(Row):
 
 def is_torch_problem(path: Path) -> bool:
     """Whether a Python file defines `Model`, `get_inputs` and `get_init_inputs`."""
-    try:
-        tree = parse_python(read_text(path))
-    except (SyntaxError, ValueError):
-        return False
     kinds = (ast.ClassDef, ast.FunctionDef)
-    return {node.name for node in tree.body if isinstance(node, kinds)} >= PARTS
+    return {node.name for node in tree_of(read_text(path)).body if isinstance(node, kinds)} >= PARTS
 
 
 def case_of_problem(problem: Path, kernel: Path, workload: Path | None, folder: Path) -> Case:

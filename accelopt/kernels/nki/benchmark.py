@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +10,7 @@ from pydantic import ValidationError
 
 from accelopt.errors import ConfigError, reason
 from accelopt.evaluation import REL_TOL, Case, case_name, faults
-from accelopt.store import read_text
+from accelopt.store import read_json
 
 INITIAL_SERVICE_SUFFIX = "_ID0"
 
@@ -58,10 +57,7 @@ def read_benchmark(path: Path | str) -> Benchmark:
     Raises ConfigError when there is no index, or it is not a JSON object.
     """
     index = summary_path(path)
-    try:
-        summary = json.loads(read_text(index))
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{index} cannot be read as JSON: {error}") from error
+    summary = read_json(index)
     if not isinstance(summary, dict):
         raise ConfigError(f"{index} is not a JSON object of problems")
     cases: list[Case] = []

@@ -184,14 +184,13 @@ def finite(algorithm: ir.Algorithm) -> ir.Algorithm:
     """The Algorithm with the largest numbers that are safe to compute with for infinities: no
     instruction takes those."""
 
-    def number(value: float) -> float:
-        return math.copysign(LARGEST, value) if math.isinf(value) else value
+    def number(part: ir.Expression) -> ir.Expression | None:
+        if isinstance(part, ir.Constant) and math.isinf(part.value):
+            return ir.Constant(math.copysign(LARGEST, part.value))
+        return None
 
-    def changed(definition: ir.Definition) -> ir.Definition:
-        parts = (ir.with_constants(e, number) for e in ir.expressions_of(definition))
-        return ir.with_expressions(definition, parts)
-
-    return replace(algorithm, definitions=tuple(map(changed, algorithm.definitions)))
+    made = tuple(ir.with_changes(definition, number) for definition in algorithm.definitions)
+    return replace(algorithm, definitions=made)
 
 
 def kernel_name(reference: Path) -> str:

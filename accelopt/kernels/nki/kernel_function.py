@@ -15,7 +15,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from accelopt.kernel_source import KERNEL_NAMES
-from accelopt.parsing import parse_python
+from accelopt.parsing import names_read, parse_python
 
 DECORATORS = frozenset({"jit", "trace", "baremetal", "benchmark", "profile", "simulate"})
 """What makes a kernel of a function, in either dialect, by its last name."""
@@ -72,10 +72,16 @@ def kernel_function(source: str) -> KernelFunction:
     return found
 
 
+def kernel_in(source: str) -> KernelFunction | None:
+    """The kernel of a text; None where `kernel_function` would refuse."""
+    found = _read(source)
+    return None if isinstance(found, str) else found
+
+
 def kernel_parameters(source: str) -> tuple[str, ...]:
     """The parameters of the kernel in a text, in order; none where it holds no kernel."""
-    found = _read(source)
-    return () if isinstance(found, str) else found.parameters
+    found = kernel_in(source)
+    return found.parameters if found else ()
 
 
 def traced_function(source: str, line: int) -> KernelFunction:
@@ -289,7 +295,7 @@ def _entry(module: _Module) -> str:
         and _launched(value, module) is not None
     ]  # fmt: skip
     if len(free) == 1:
-        launching = [host for host in hosts if free[0] in _names(module.bindings[host])]
+        launching = [host for host in hosts if free[0] in names_read(module.bindings[host])]
         return launching[0] if len(launching) == 1 else free[0]
     if len(hosts) == 1:
         return hosts[0]
@@ -312,7 +318,7 @@ def _reached(name: str, module: _Module) -> set[str]:
     while waiting:
         value: Value | None = module.bindings[waiting.pop()]
         while value is not None:
-            below = _names(value) & module.bindings.keys()
+            below = names_read(value) & module.bindings.keys()
             waiting += below - found
             found |= below
             value = module.before(value)
@@ -355,11 +361,6 @@ def name_of(node: ast.expr) -> str:
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else ""
-
-
-def _names(node: ast.AST) -> set[str]:
-    """Names that code reads."""
-    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
 
 
 def _own_statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:

@@ -8,7 +8,6 @@ outside.
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,7 +29,7 @@ from accelopt.kernels.gpu.bench.process.messages import Compiled
 from accelopt.kernels.gpu.profiling.ncu import collect
 from accelopt.kernels.specs.solutions import ENTRY, definition_of, solution_of, workload_of
 from accelopt.kernels.triton.configurations.tile_space import tile_space, with_values
-from accelopt.store import content_key, read_text, write_atomically, write_json
+from accelopt.store import content_key, read_json, write_atomically, write_json
 from accelopt.time_limits import SPEC_SECONDS
 
 PHASES = ("materialized", "compiled", "timed")
@@ -168,10 +167,7 @@ def _compiled(
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        said = json.loads(read_text(path))
-    except ValueError as error:
-        raise ConfigError(f"{path} is not JSON: {error}") from None
+    said = read_json(path)
     if not isinstance(said, dict) or "kernel" not in said:
         raise ConfigError(f"{path} is no control file: it names no kernel")
     return said

@@ -144,7 +144,11 @@ def triton_module(spec: KernelSpec) -> str:
             f"{spec.name}: {function.name} takes {len(parameters)} arguments, the contract gives "
             f"{len(io.args)}"
         )
-    constants = _constants(function)
+    constants = {
+        argument.arg
+        for argument in function.args.args
+        if argument.annotation is not None and "constexpr" in ast.unparse(argument.annotation)
+    }
     by_name = {argument.name: argument for argument in io.args}
     in_order = dict(zip(parameters, io.args, strict=False))
     named = by_name if set(by_name) <= set(parameters) else in_order
@@ -198,14 +202,6 @@ def jit_function(source: str, name: str = "") -> ast.FunctionDef:
         wanted = f"a @triton.jit function {name}" if name else "one @triton.jit function"
         raise ConfigError(f"the source should define {wanted}; there are {there}")
     return chosen[0]
-
-
-def _constants(function: ast.FunctionDef) -> set[str]:
-    return {
-        argument.arg
-        for argument in function.args.args
-        if argument.annotation is not None and "constexpr" in ast.unparse(argument.annotation)
-    }
 
 
 def _required(function: ast.FunctionDef) -> list[str]:

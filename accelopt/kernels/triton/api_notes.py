@@ -1,10 +1,5 @@
 """Short notes on the names of Triton, for an executor that wants to look one up."""
 
-from __future__ import annotations
-
-import re
-from collections.abc import Sequence
-
 NOTES = {
     "tl.load": "tl.load(pointer, mask=None, other=None, eviction_policy='', cache_modifier=''): "
     "reads a block; lanes where mask is false give `other` (undefined without it).",
@@ -46,9 +41,3 @@ NOTES = {
     "eviction_policy": "'evict_first' for data read once, 'evict_last' for data many programs share.",
     "cache_modifier": "'.cg' cache in L2 only, '.cs' streaming, '.ca' all levels.",
 }  # fmt: skip
-
-
-def sheet(texts: Sequence[str]) -> str:
-    """The notes on all names that stand in one of `texts`."""
-    words = {word for text in texts for word in re.findall(r"[A-Za-z_]\w*", text)}
-    return "\n".join(f"- {note}" for name, note in NOTES.items() if name.split(".")[-1] in words)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from accelopt.kernels.triton.configurations.source import called
-from accelopt.parsing import parse_expression, parse_python
+from accelopt.parsing import names_read, parse_expression, parse_python
 
 GRIDS = {"Grid1D": "x", "Grid2D": "xy", "Grid3D": "xyz"}
 ORIGIN = re.compile(r"L\['(\w+)'\]((?:\.(?:size|stride)\(\)\[\d+\])?)")
@@ -123,11 +123,7 @@ class _Kernel:
         self.parameters = [argument.arg for argument in self.node.args.args]
         self.runtime: list[str] = []
         self.node.decorator_list = [parse_expression("triton.jit")]
-        read = {
-            n.id
-            for n in ast.walk(self.node)
-            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)
-        }
+        read = names_read(self.node)
         self.node.body = [
             one
             for one in self.node.body  # a constant that nobody reads could be set but once

@@ -15,8 +15,7 @@ from accelopt.kernels.gpu.bench.roofline import Bound
 from accelopt.kernels.gpu.language import Solutions
 from accelopt.kernels.language import Explanation, LanguageOptions
 from accelopt.kernels.moves import METHODS
-from accelopt.kernels.notes import note_on
-from accelopt.kernels.triton.api_notes import NOTES, sheet
+from accelopt.kernels.triton.api_notes import NOTES
 from accelopt.kernels.triton.configurations.proposals import proposals
 from accelopt.kernels.triton.configurations.tile_space import tile_space, with_values
 from accelopt.kernels.triton.emission.schedule import NotEmitted
@@ -40,6 +39,7 @@ class Triton(Solutions):
     """Solutions whose work is done by Triton kernels."""
 
     name = "triton"
+    notes = NOTES
     work = "by Triton kernels"
 
     def __init__(self, pool: Pool, options: LanguageOptions) -> None:
@@ -147,11 +147,3 @@ class Triton(Solutions):
         if name := schema_of(source):
             return solution_text(name, values)
         return with_values(source, values)
-
-    def look_up(self, name: str, kernel: str) -> str:
-        """Our notes on one Triton name."""
-        return note_on(name, NOTES)
-
-    def sheet(self, texts: Sequence[str]) -> str:
-        """Our notes on the Triton names that stand in `texts`."""
-        return sheet(texts)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, ModuleType
 from typing import Any, Literal, get_args
 
-from accelopt.parsing import parse_python
+from accelopt.parsing import parse_python, tree_of
 from accelopt.sim.dialects.neuronxcc import kernel as neuronxcc
 from accelopt.sim.dialects.nki import kernel as standalone
 from accelopt.sim.dialects.nki.language.memories import DEFAULT_TARGET
@@ -111,10 +111,7 @@ def wrong_dialect(source: str, wanted: str) -> str:
 def _imported(source: str) -> dict[Dialect, int]:
     """The dialects that a text imports, each with the first line where it does; none for a text that
     is no Python."""
-    try:
-        tree = parse_python(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return {}
+    tree = tree_of(source)
     lines: dict[Dialect, int] = {}
     for name, line in _imports(tree):
         dialect = _HOMES.get(name.partition(".")[0])

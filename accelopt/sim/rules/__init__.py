@@ -1,8 +1,7 @@
 """What a legal Program obeys.
 
 Rules that the kernel's Python breaks while it is traced are decided there, by the functions of
-`indexing`, `operands`, `shapes`, `control_flow`, `kernels` and `allocation`; the rules here look at
-the finished Program.
+`indexing`, `operands` and `kernels`; the rules here look at the finished Program.
 """
 
 from __future__ import annotations

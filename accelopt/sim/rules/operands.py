@@ -1,4 +1,5 @@
-"""Rules of operands: where they lie, what shape and format they have."""
+"""Rules of operands: where they lie, what shape, size and format they have, what is in them at first, and where
+the kernel puts them itself (direct allocation)."""
 
 from __future__ import annotations
 
@@ -11,6 +12,79 @@ from accelopt.sim.errors import (
     KernelValueError,
     Rule,
 )
+
+too_many_dimensions = Rule(
+    "err_exceed_max_supported_dimension",
+    "operand '{1}' {2} of {0} exceeds the maximum of {3} dimensions.",
+    "Reshape it, or work on one slice at a time.",
+    KernelSyntaxError,
+)
+too_many_partitions = Rule(
+    "err_num_partition_exceed_arch_limit",
+    "{0} partitions exceed the limit of {1}.",
+    "Tile the partition dimension.",
+    KernelSyntaxError,
+)
+dimension_too_large = Rule(
+    "err_size_of_dimension_exceed_arch_limit",
+    "operand '{1}' {2} of {0} has {3} elements in a dimension limited to {4}.",
+    "Tile that dimension.",
+    KernelSyntaxError,
+)
+leading_dimension = Rule(
+    "err_leading_dimension_of_tensor_must_be_partition",
+    "{0} cannot become {1}: the first dimension of an on-chip tensor is its partition dimension.",
+    "Keep the first dimension; only free dimensions can be split or merged.",
+    KernelSyntaxError,
+)
+insufficient_rank = Rule(
+    "insufficient_rank",
+    "Insufficient rank: on-chip shape {0} needs a partition and a free dimension.",
+    "Add a free dimension of length 1.",
+    KernelSyntaxError,
+)
+"""On-chip tensors have a partition and a free dimension; seen in real runs."""
+
+
+bias_required = Rule(
+    "err_bias_tensor_must_be_specified_in_allocation",
+    "an activation in a directly allocated kernel has no bias tensor.",
+    "Call nisa.activation with bias= a (partition, 1) tile of zeros that you allocated.",
+)
+initial_value_on_scratchpad = Rule(
+    "err_tensor_creation_on_scratchpad_with_init_value_not_supported",
+    "a directly allocated tensor is made with an initial value.",
+    "Use nl.ndarray and assign the value.",
+)
+implicit_transpose = Rule(
+    "err_transpose_on_tensor_engine_not_allowed_in_allocated_kernel",
+    "a transpose on the Tensor engine in a directly allocated kernel.",
+    "Multiply with your own identity matrix by nisa.nc_matmul, or pass "
+    "engine=nisa.vector_engine for 32x32 tiles.",
+)
+initial_value_in_hbm = Rule(
+    "err_hbm_tensor_with_init_value_not_supported",
+    "a tensor in HBM cannot be made with an initial value.",
+    "Use nl.ndarray and nl.store the value.",
+)
+bad_placement = Rule(
+    "direct_allocation",
+    "{0}",
+    "{1}",
+)
+scratch_in_hbm = Rule(
+    "NKI005",
+    "Non IO HBM tensor is not supported in allocated NKI kernel: {0}.",
+    "Return them, or keep the values in SBUF.",
+)
+"""Compiler error NKI005: HBM tensors that are neither inputs nor outputs."""
+buffer_too_large = Rule(
+    "GCA046",
+    "'{0}' needs {1} bytes a partition, more than the {2} of {3}.",
+    "Tile its free dimensions, or declare leading block dimensions.",
+)
+"""Compiler error GCA046: one buffer that no allocation can fit."""
+
 
 bias_format = Rule(
     "err_activation_bias_invalid_type",

@@ -10,7 +10,7 @@ from accelopt.sim.access import Access
 from accelopt.sim.errors import KernelError
 from accelopt.sim.mask import EVERYTHING, Mask
 from accelopt.sim.program import Buffer, Engine, Instruction, Program
-from accelopt.sim.rules import allocation, indexing
+from accelopt.sim.rules import indexing, operands
 
 MOST_INSTRUCTIONS = 5_000_000
 """That the simulated core executes and times: to time one takes some 16 microseconds and a kilobyte;
@@ -73,7 +73,7 @@ def buffer_sizes(program: Program) -> Iterator[KernelError]:
         needed = math.prod(tensor.tile_shape[1:]) * tensor.dtype.itemsize
         if needed > available:
             memory = tensor.buffer.value.upper()
-            error = allocation.buffer_too_large(tensor.name, needed, available, memory)
+            error = operands.buffer_too_large(tensor.name, needed, available, memory)
             error.source = tensor.source
             error.args = (str(error),)
             yield error
@@ -88,15 +88,15 @@ def direct_allocation(program: Program) -> Iterator[KernelError]:
     kept = {tensor for tensor in (*program.arguments, *program.results) if tensor is not None}
     scratch = [t for t in tensors if not t.buffer.on_chip and t not in kept and t.data is None]
     if scratch:
-        error = allocation.scratch_in_hbm(", ".join(f"'{tensor.name}'" for tensor in scratch))
+        error = operands.scratch_in_hbm(", ".join(f"'{tensor.name}'" for tensor in scratch))
         error.source = scratch[0].source
         error.args = (str(error),)
         yield error
     for _, instruction in program.walk():
         if "bias" in instruction.opcode.inputs and "bias" not in instruction.inputs:
-            yield _at(allocation.bias_required(), instruction)
+            yield _at(operands.bias_required(), instruction)
         if instruction.opcode.transposes and instruction.engine is Engine.TENSOR:
-            yield _at(allocation.implicit_transpose(), instruction)
+            yield _at(operands.implicit_transpose(), instruction)
 
 
 def _at(error: KernelError, instruction: Instruction) -> KernelError:

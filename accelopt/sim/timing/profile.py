@@ -261,6 +261,7 @@ def compiled_program(
 
     def run(passes: Iterable[Pass], at: Compilation) -> None:
         for one in passes:
+            at.decisions.by = one.name
             (one.do if compiler.does(one) else one.otherwise)(at)
 
     parts = [

@@ -79,5 +79,5 @@ def test_no_benchmark_at_all(tmp_path):
     with pytest.raises(ConfigError, match="not a JSON object"):
         benchmark.read_benchmark(tmp_path)
     (tmp_path / "summary.json").write_text("{")
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="is not JSON"):
         benchmark.read_benchmark(tmp_path)

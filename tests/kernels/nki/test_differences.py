@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from accelopt.kernels.nki.differences import describe
+from accelopt.kernels.nki.faults import describe
 
 WANTED = np.random.default_rng(5).standard_normal((512, 1024))
 LEFT, RIGHT = (np.random.default_rng(n).standard_normal(s) for n, s in ((1, (512, 256)), (2, (256, 1024))))  # fmt: skip

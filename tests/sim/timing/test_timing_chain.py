@@ -30,7 +30,7 @@ from accelopt.sim.timing.machine.pricing import price
 from accelopt.sim.timing.machine.transfers import price_transfers
 from accelopt.sim.timing.stream import cells, expansion
 from accelopt.sim.timing.stream.extents import masked_extent
-from accelopt.sim.timing.stream.operation import Queue
+from accelopt.sim.timing.stream.operation import Decisions, Queue
 from accelopt.sim.trace import AbstractTensor
 
 
@@ -120,7 +120,9 @@ class TestForms:
         ],
     )
     def test_a_form_costs_what_each_of_its_operations_costs(self, kernel, shapes):
-        nest = lowering.broadcast_partitions(lowering.lower(program_of(kernel, *shapes)), [])
+        nest = lowering.broadcast_partitions(
+            lowering.lower(program_of(kernel, *shapes)), Decisions()
+        )
         for item in expansion.expand(nest):
             assert price(item.form, TRN1) == price(item.operation, TRN1)
             assert item.form.opcode == item.operation.opcode

@@ -57,7 +57,7 @@ from timing_kernels import (
 from accelopt.hardware import TRN1, TRN2
 from accelopt.sim.dialects.neuronxcc import isa as nisa
 from accelopt.sim.timing import Compiler, interval
-from accelopt.sim.timing.machine.throttling import TensorClock
+from accelopt.sim.timing.machine.schedule import TensorClock
 from accelopt.sim.timing.machine.transfers import TransferLayout, partition_ns
 
 

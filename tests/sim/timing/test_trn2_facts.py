@@ -18,7 +18,7 @@ from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
 from accelopt.sim.program import Buffer
 from accelopt.sim.timing import Compiler, profile
 from accelopt.sim.timing.machine.pricing import price
-from accelopt.sim.timing.machine.throttling import TensorClock
+from accelopt.sim.timing.machine.schedule import TensorClock
 from accelopt.sim.timing.machine.transfers import TransferLayout, partition_ns
 from accelopt.sim.timing.stream.operation import QUEUE_NAMES, Operation, Queue
 from accelopt.sim.trace import AbstractTensor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from accelopt.algorithm.ir import Algorithm, Indirect, expressions_of, walk
+from accelopt.algorithm.ir import Algorithm, Indirect, parts_in
 from accelopt.algorithm.least_work import least_work
 from accelopt.hardware.gpus import GPU
 from accelopt.kernels.gpu.bench.files.tracefiles import Definition, DefinitionTensor, Workload
@@ -65,7 +65,7 @@ def bound_of(algorithm: Algorithm, plain: Bound, target: GPU) -> Bound:
         moved, operations, moved / target.gigabytes_per_second / 1e6, operations / rate / 1e9,
         "by what is computed",
     )  # fmt: skip
-    parts = (part for d in algorithm.definitions for e in expressions_of(d) for part in walk(e))
+    parts = (part for d in algorithm.definitions for part in parts_in(d))
     chosen = any(isinstance(part, Indirect) for part in parts)
     return plain if chosen and plain.milliseconds > found.milliseconds else found
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 
-from accelopt.algorithm.ir import Reduce
+from accelopt.algorithm.ir import Reduce, own_axes
 from accelopt.kernel_source import fingerprint
 from accelopt.kernels.language import Configured
 from accelopt.kernels.moves import METHODS
@@ -26,7 +26,6 @@ from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.nests.diagonals import diagonals
 from accelopt.kernels.nki.nests.lowering import Lowered
 from accelopt.kernels.nki.nests.nest import PLAIN, Nest, NotNested, product_in, ready
-from accelopt.kernels.nki.nests.preparing import own_axes
 from accelopt.kernels.nki.nests.search import HOPELESS, described
 from accelopt.kernels.nki.nests.skipping import masks_of
 from accelopt.kernels.nki.rescheduling.any_rows import authored

@@ -13,12 +13,11 @@ from typing import NamedTuple, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
-from accelopt.algorithm.ir import Algorithm
+from accelopt.algorithm.ir import Algorithm, own_axes
 from accelopt.algorithm.notation import algorithm_text
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.nests.lowering import Lowered
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, default_nest, ready
-from accelopt.kernels.nki.nests.preparing import own_axes
 from accelopt.kernels.nki.nests.primitives import Cores, Primitive, changed, neighbours
 from accelopt.kernels.nki.nests.search import with_columns
 from accelopt.kernels.nki.nests.starts import starting_nests

@@ -15,7 +15,7 @@ from importlib.machinery import ModuleSpec
 from types import FunctionType, ModuleType
 from typing import Any, NoReturn
 
-from accelopt.parsing import parse_python
+from accelopt.parsing import tree_of
 from accelopt.sim.call_sites import running_line
 from accelopt.sim.tracer import active
 
@@ -161,10 +161,7 @@ class AbsentImporter(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 def _stands_in(file: str, line: int) -> bool:
     """Whether there is an import statement at a line, and no `try` around it that catches its
     failure."""
-    try:
-        tree = parse_python("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
+    tree = tree_of("".join(linecache.getlines(file)))
     statements = (n for n in ast.walk(tree) if isinstance(n, (ast.Import, ast.ImportFrom)))
     if not any(node.lineno <= line <= (node.end_lineno or 0) for node in statements):
         return False

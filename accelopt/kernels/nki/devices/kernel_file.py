@@ -35,7 +35,7 @@ def load_kernel(path: str, folder: Mapping[str, object] = ALONE) -> Any:
 
     Raises NoKernel where there is none, and whatever the file's own Python raises.
     """
-    return chosen(vars(_load(path, folder)), _text(path))
+    return chosen(vars(_load(path, folder)), Path(path).read_bytes().decode("utf-8-sig", "replace"))
 
 
 def call_of(kernel: Any, arguments: Sequence[Any]) -> KernelCall:
@@ -65,10 +65,6 @@ def call_of(kernel: Any, arguments: Sequence[Any]) -> KernelCall:
 def _text_of(function: FunctionType) -> str:
     """The text of the file that a function is in."""
     return "".join(linecache.getlines(function.__code__.co_filename))
-
-
-def _text(path: str) -> str:
-    return Path(path).read_bytes().decode("utf-8-sig", "replace")
 
 
 def _load(path: str, folder: Mapping[str, object]) -> ModuleType:

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-from accelopt.parsing import parse_python
+from accelopt.parsing import tree_of
 from accelopt.store import content_key, write_atomically
 
 MOST_FILES = 200
@@ -188,10 +188,7 @@ def _text(file: Path) -> str:
 def _imports(text: str) -> Iterator[tuple[int, str]]:
     """What a text imports: the level of a relative import (0: absolute), and the dotted name. Of
     `from a import b` both a and a.b, for b may be a module."""
-    try:
-        tree = parse_python(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return
+    tree = tree_of(text)
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((0, alias.name) for alias in node.names)
@@ -220,12 +217,12 @@ class FolderImporter(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         """Runs the module's text."""
-        from accelopt.sim import source_text
+        from accelopt.sim import kernel_loading
 
         found = self.modules[module.__name__]
         file = found.file or f"{found.place}/__init__.py"
         module.__file__ = file
-        source_text.register(file, found.text)
+        kernel_loading.register(file, found.text)
         exec(compile(found.text, file, "exec", dont_inherit=True), module.__dict__)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from accelopt.algorithm.index import Axis
-from accelopt.algorithm.ir import Algorithm, Array, Read, expressions_of, walk
+from accelopt.algorithm.ir import Algorithm, Array, reads_in
 from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine, LoopVariable
 from accelopt.sim.program import Loop, Program, Tensor
@@ -58,12 +58,10 @@ def _axes_of_dimensions(algorithm: Algorithm) -> Mapping[tuple[str, int], Axis]:
     for definition in algorithm.definitions:
         for number, axis in enumerate(definition.axes):
             found.setdefault((definition.out, number), axis)
-        for expression in expressions_of(definition):
-            for part in walk(expression):
-                if isinstance(part, Read):
-                    for number, index in enumerate(part.indices):
-                        if len(index.terms) == 1 and isinstance(index.terms[0][0], Axis):
-                            found.setdefault((part.array, number), index.terms[0][0])
+        for read in reads_in(definition):
+            for number, index in enumerate(read.indices):
+                if len(index.terms) == 1 and isinstance(index.terms[0][0], Axis):
+                    found.setdefault((read.array, number), index.terms[0][0])
     return found
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from accelopt.algorithm import ir
-from accelopt.algorithm.index import Index, index_of
+from accelopt.algorithm.index import Index, element_number, index_of
+from accelopt.algorithm.linear import row_major
 from accelopt.kernels.nki.nests.read_ranges import branches_of, reads_of
 
 
@@ -23,7 +23,9 @@ def with_changes_alone(algorithm: ir.Algorithm, needed: Collection[ir.Definition
         changed = [
             [left.get(axis, axis.bounds) for axis in definition.axes]
             for branch, left in branches_of(definition.expression, {})
-            if not isinstance(branch, ir.Read) or [*_reads(branch, array.updates, shape)] != [place]
+            if not isinstance(branch, ir.Read)
+            or branch.array != array.updates
+            or element_number(branch.indices, shape) != place
         ]
         ends = [
             (min(e[0] for e in own), max(e[1] for e in own)) for own in zip(*changed, strict=True)
@@ -50,7 +52,7 @@ def _narrowed(
     algorithm: ir.Algorithm, array: ir.Array, definition: ir.Map, ends: Sequence[tuple[int, int]]
 ) -> ir.Algorithm:
     """With some elements of a result alone, between the `ends` of its axes."""
-    steps = [math.prod(array.shape[n + 1 :]) for n in range(len(array.shape))]
+    steps = row_major(array.shape)
     kept = [
         replace(axis, extent=high - low + 1)
         for axis, (low, high) in zip(definition.axes, ends, strict=True)
@@ -79,11 +81,8 @@ def _narrowed(
 
 def places_read(definition: ir.Definition, array: str, shape: Sequence[int]) -> set[Index]:
     """Where a definition reads an array."""
-    return {i for e in ir.expressions_of(definition) for i in _reads(e, array, shape)}
-
-
-def _reads(expression: ir.Expression, array: str, shape: Sequence[int]) -> Iterator[Index]:
-    for part in ir.walk(expression):
-        if isinstance(part, ir.Read) and part.array == array:
-            steps = [math.prod(shape[n + 1 :]) for n in range(len(shape))]
-            yield sum((i * step for i, step in zip(part.indices, steps, strict=True)), Index())
+    return {
+        element_number(read.indices, shape)
+        for read in ir.reads_in(definition)
+        if read.array == array
+    }

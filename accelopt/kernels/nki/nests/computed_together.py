@@ -56,7 +56,7 @@ def appended(algorithm: ir.Algorithm, name: str, product: str) -> ir.Algorithm:
     places = [Index(columns.extent) if a == columns else index_of(a) for a in wide.axes]
     missing = ir.Constant(found.missing)
 
-    def changed(expression: ir.Expression) -> ir.Expression:
+    def changed(expression: ir.Expression) -> ir.Expression | None:
         if isinstance(expression, ir.Apply) and expression.function == "add" and found.missing:
             part, number = expression.arguments
             known = isinstance(number, ir.Constant) and math.isclose(
@@ -68,14 +68,14 @@ def appended(algorithm: ir.Algorithm, name: str, product: str) -> ir.Algorithm:
             if found.missing:
                 raise NotTogether(f"{name} lacks {found.missing:g} of what {product} multiplies")
             return placed(expression)
-        return ir.with_parts(expression, map(changed, ir.parts_of(expression)))
+        return None
 
     def placed(read: ir.Read) -> ir.Read:
         values = dict(zip(total.axes, read.indices, strict=True))
         return ir.Read(product, tuple(index.substitute(values) for index in places))
 
     rest = [made if d is wide else d for d in algorithm.definitions if d is not total]
-    kept = [ir.with_expressions(d, map(changed, ir.expressions_of(d))) for d in rest]
+    kept = [ir.with_changes(d, changed) for d in rest]
     try:
         return replace(algorithm, definitions=in_order(kept))
     except ValueError:
@@ -156,14 +156,12 @@ def repeated(algorithm: ir.Algorithm, name: str, readers: Sequence[str]) -> ir.A
         )
     order = _order(definition, reading)
 
-    def changed(expression: ir.Expression) -> ir.Expression:
-        if isinstance(expression, ir.Read) and expression.array == name:
-            return ir.Read(again, tuple(expression.indices[n] for n in order))
-        return ir.with_parts(expression, map(changed, ir.parts_of(expression)))
+    def changed(read: ir.Read) -> ir.Read:
+        return ir.Read(again, tuple(read.indices[n] for n in order)) if read.array == name else read
 
     made = replace(definition, out=again, axes=tuple(definition.axes[n] for n in order))
     rest = [d for d in algorithm.definitions if d not in reading]
-    moved = [ir.with_expressions(d, map(changed, ir.expressions_of(d))) for d in reading]
+    moved = [ir.with_reads(d, changed) for d in reading]
     return replace(algorithm, definitions=in_order([*rest, made, *moved]))
 
 
@@ -190,9 +188,9 @@ def _order(definition: ir.Definition, readers: Sequence[ir.Definition]) -> list[
     combined: set[int] = set()
     for reader in readers:
         summed = set(reader.reduced) if isinstance(reader, ir.Reduce) else set()
-        for part in itertools.chain.from_iterable(map(ir.walk, ir.expressions_of(reader))):
-            if isinstance(part, ir.Read) and part.array == definition.out:
-                combined |= {n for n, index in enumerate(part.indices) if index.axes & summed}
+        for read in ir.reads_in(reader):
+            if read.array == definition.out:
+                combined |= {n for n, index in enumerate(read.indices) if index.axes & summed}
     return sorted(range(len(definition.axes)), key=lambda n: n in combined)
 
 
@@ -240,8 +238,7 @@ def brought(algorithm: ir.Algorithm, name: str) -> ir.Algorithm:
     may stay on the chip for all of them. Raises NotTogether."""
     places, first = dict[str, tuple[Axis, ...]](), ir.Read(name, ())
     for definition in algorithm.definitions:
-        parts = {part for e in ir.expressions_of(definition) for part in ir.walk(e)}
-        reads = [part for part in parts if isinstance(part, ir.Read) and part.array == name]
+        reads = [*{read for read in ir.reads_in(definition) if read.array == name}]
         terms = [term for read in reads[:1] for index in read.indices for term, _ in index.terms]
         axes = tuple(dict.fromkeys(term for term in terms if isinstance(term, Axis)))
         if len(reads) > 1 or len(axes) < len(terms):
@@ -256,13 +253,11 @@ def brought(algorithm: ir.Algorithm, name: str) -> ir.Algorithm:
         raise NotTogether(f"{name} is not read by several definitions")
     made = ir.Map(f"{name}_here", next(iter(places.values())), first)
 
-    def changed(expression: ir.Expression, axes: tuple[Axis, ...]) -> ir.Expression:
-        if isinstance(expression, ir.Read) and expression.array == name:
-            return ir.Read(made.out, tuple(map(index_of, axes)))
-        return ir.with_parts(expression, (changed(part, axes) for part in ir.parts_of(expression)))
+    def here(read: ir.Read, axes: tuple[Axis, ...]) -> ir.Read:
+        return ir.Read(made.out, tuple(map(index_of, axes))) if read.array == name else read
 
     rest = [
-        ir.with_expressions(d, [changed(e, places.get(d.out, ())) for e in ir.expressions_of(d)])
+        ir.with_reads(d, functools.partial(here, axes=places.get(d.out, ())))
         for d in algorithm.definitions
     ]
     return replace(algorithm, definitions=(made, *rest))
@@ -274,9 +269,7 @@ def accumulating(algorithm: ir.Algorithm) -> Iterator[tuple[str, str]]:
     results = {array.name for array in algorithm.outputs}
     seen = set[str]()
     for reader in algorithm.definitions:
-        for part in (
-            p for e in ir.expressions_of(reader) for p in ir.walk(e)
-        ):  # the longest sums first
+        for part in ir.parts_in(reader):  # the longest sums first
             reads = {
                 term.array: factor
                 for factor, term in terms_of(part)
@@ -297,7 +290,7 @@ def _alone(algorithm: ir.Algorithm, read: ir.Read, reader: ir.Definition) -> boo
     product = algorithm.definition(read.array)
     if not isinstance(product, ir.Reduce) or contraction(product) is None:
         return False
-    parts = [p for e in ir.expressions_of(reader) for p in ir.walk(e)]
+    parts = [*ir.parts_in(reader)]
     above = [p for p in parts if read in ir.parts_of(p)]
     others = [d for d in readers_of(algorithm, read.array) if d is not reader]
     own = {p for p in parts if isinstance(p, ir.Read) and p.array == read.array}
@@ -323,7 +316,7 @@ def accumulated(
                 return ir.with_parts(expression, (changed(p) for p in ir.parts_of(expression)))
             into.setdefault(last, []).append((name, factors[name] / factors[last]))
             left = [(f, t) for f, t in terms if not isinstance(t, ir.Read) or t.array != name]
-            made = [t if f == 1.0 else ir.Apply("multiply", (t, ir.Constant(f))) for f, t in left]
+            made = [ir.times(t, f) for f, t in left]
             return functools.reduce(lambda a, b: ir.Apply("add", (a, b)), made)
 
         rest = [

@@ -6,13 +6,13 @@ import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 
+from accelopt.algorithm import ir
 from accelopt.algorithm.index import Axis, Index
-from accelopt.algorithm.ir import Constant, Definition, Map, Where, expressions_of, walk
 from accelopt.kernels.nki.nests.preparing import MOST_PIECES
 
 
 @functools.lru_cache(maxsize=1024)
-def deciding(definitions: tuple[Definition, ...]) -> Mapping[Axis, tuple[int, ...]]:
+def deciding(definitions: tuple[ir.Definition, ...]) -> Mapping[Axis, tuple[int, ...]]:
     """Short axes along which conditions change, with where parts begin in which none does, each of which
     is written on its own; one that decides where a condition changes along a longer one, element by element."""
     along = {condition: condition.axes for condition in _conditions(definitions)}
@@ -25,7 +25,7 @@ def deciding(definitions: tuple[Definition, ...]) -> Mapping[Axis, tuple[int, ..
         apart = not condition.is_affine or axis in shared
         starts = range(axis.extent) if apart else (0, _change(condition, axis))
         found.setdefault(axis, set()).update(n for n in starts if 0 <= n < axis.extent)
-    for condition in _conditions(d for d in definitions if isinstance(d, Map)):
+    for condition in _conditions(d for d in definitions if isinstance(d, ir.Map)):
         short, *others = sorted(condition.axes, key=lambda axis: axis.extent)
         if len(others) == 1 and short.extent <= MOST_PIECES < others[0].extent:
             found.setdefault(short, set()).update(range(short.extent))
@@ -40,7 +40,7 @@ def _change(condition: Index, axis: Axis) -> int:
 
 @functools.lru_cache(maxsize=1024)
 def parts_along(
-    definitions: tuple[Definition, ...], alone: bool = False
+    definitions: tuple[ir.Definition, ...], alone: bool = False
 ) -> Mapping[Axis, tuple[int, ...]]:
     """Of longer axes, where parts begin in which no condition changes, in one element of the short ones;
     of those that have few such parts, or with `alone` of those that conditions are on alone."""
@@ -67,23 +67,23 @@ def parts_along(
 
 
 @functools.lru_cache(maxsize=1024)
-def changing(definitions: tuple[Definition, ...]) -> Mapping[Axis, tuple[int, ...]]:
+def changing(definitions: tuple[ir.Definition, ...]) -> Mapping[Axis, tuple[int, ...]]:
     """Of longer axes, where another of two values is taken that are both computed or brought."""
     chosen = tuple(
-        Map(d.out, (), part)
+        ir.Map(d.out, (), part)
         for d in definitions
-        for e in expressions_of(d)
-        for part in walk(e)
-        if isinstance(part, Where) and not isinstance(part.on_false, Constant)
+        for part in ir.parts_in(d)
+        if isinstance(part, ir.Where) and not isinstance(part.on_false, ir.Constant)
     )
     return parts_along(chosen)
 
 
-def _conditions(definitions: Iterable[Definition]) -> Iterator[Index]:
+def _conditions(definitions: Iterable[ir.Definition]) -> Iterator[Index]:
     return (condition for definition in definitions for condition in _conditions_in(definition))
 
 
 @functools.lru_cache(maxsize=1024)
-def _conditions_in(definition: Definition) -> tuple[Index, ...]:
-    parts = (part for e in expressions_of(definition) for part in walk(e))
-    return tuple(c for part in parts if isinstance(part, Where) for c in part.conditions)
+def _conditions_in(definition: ir.Definition) -> tuple[Index, ...]:
+    return tuple(
+        c for part in ir.parts_in(definition) if isinstance(part, ir.Where) for c in part.conditions
+    )

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from accelopt.algorithm import ir
 from accelopt.algorithm.index import Axis, index_of
+from accelopt.algorithm.linear import row_major
 from accelopt.hardware import Hardware
 from accelopt.kernels.nki.nests.axis_positions import At, FreeNames, Span, variable
 from accelopt.kernels.nki.nests.computed_together import NotTogether, accumulated
@@ -23,8 +24,7 @@ from accelopt.kernels.nki.nests.moments import moments_of
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, ReadAfterChange, Stage, product_in
 from accelopt.kernels.nki.nests.on_chip import OnChip
 from accelopt.kernels.nki.nests.partition_reductions import NEUTRAL, Partitions
-from accelopt.kernels.nki.nests.places import Local, Round, View, Where, row_major, spans_of
-from accelopt.kernels.nki.nests.preparing import own_axes
+from accelopt.kernels.nki.nests.places import Local, Round, View, Where, spans_of
 from accelopt.kernels.nki.nests.recurrences import Recurrences
 from accelopt.kernels.nki.nests.skipping import masks_that_empty
 from accelopt.kernels.nki.nests.statements import Comment, Form, NestNode, line
@@ -160,9 +160,9 @@ class Emitter(Calculation):
         for name, definition in self.definitions.items():
             if chosen[name] is None and self.is_written(name):
                 raise NotNested(f"{name} has no half for each core, and both would store all of it")
-            for part in (p for e in ir.expressions_of(definition) for p in ir.walk(e)):
-                axis = chosen.get(part.array) if isinstance(part, ir.Read) else None
-                if not isinstance(part, ir.Read) or axis is None:
+            for part in ir.reads_in(definition):
+                axis = chosen.get(part.array)
+                if axis is None:
                     continue
                 source = self.definitions[part.array]
                 if axis not in source.axes:
@@ -241,7 +241,7 @@ class Emitter(Calculation):
         members = tuple(self.definitions[name] for name in stage.members if name not in inside)
         self.deciding = deciding(members)
         self.moments = moments_of(self.reading, members, dict(self.nest.engines))
-        axes = {axis.name: axis for d in members for axis in own_axes(d)}
+        axes = {axis.name: axis for d in members for axis in ir.own_axes(d)}
         named = {p.axis for p in (*stage.partition, *stage.loops)} | set(stage.skipped)
         for name in named - axes.keys():
             raise NotNested(f"{stage.members[0]} has no axis {name}")
@@ -317,7 +317,7 @@ class Emitter(Calculation):
     def axes_laid(self, name: str, names: Sequence[str]) -> tuple[Axis, ...]:
         """The axes that lie on partitions for a member that has other ones there than its stage."""
         taken = {part.axis for part in (*self.stage.partition, *self.stage.loops)}
-        own = {axis.name: axis for axis in own_axes(self.definitions[name])}
+        own = {axis.name: axis for axis in ir.own_axes(self.definitions[name])}
         if [(p.axis, p.size) for p in self.stage.partition] == [
             (axis, own[axis].extent) for axis in names if axis in own
         ]:
@@ -343,7 +343,7 @@ class Emitter(Calculation):
             meaning = self.reading.meanings[definition.out]
             lying = self.laid.get(definition.out, where.part)
             place = Where(lying, {a: s for a, s in where.spans.items()
-                          if a in definition.axes}, own_axes(definition))  # fmt: skip
+                          if a in definition.axes}, ir.own_axes(definition))  # fmt: skip
             if meaning.product and definition.out in self.added:
                 raise NotNested(f"{definition.out} is added to other products, in no rounds")
             if meaning.product:
@@ -432,10 +432,10 @@ class Emitter(Calculation):
         """The tiles of all members in one round of a stage's loops."""
         members, self.last = self.with_last(members)
         for definition in members:
-            own = set(own_axes(definition))
+            own = set(ir.own_axes(definition))
             spans = {axis: span for axis, span in where.spans.items() if axis in own}
             lying = self.laid.get(definition.out, where.part)
-            place = Where(lying, spans, own_axes(definition))
+            place = Where(lying, spans, ir.own_axes(definition))
             missing = [axis.name for axis in lying if axis not in own]
             if missing and self.is_stored(definition):
                 raise NotNested(
@@ -506,7 +506,7 @@ class Emitter(Calculation):
         if name in self.carried:
             self.partitions.add_carried(definition, place)
         else:
-            with self.at(self.home(place.variables(set(own_axes(definition))))):
+            with self.at(self.home(place.variables(set(ir.own_axes(definition))))):
                 try:
                     if reader is None or name in self.nest.held or not self.partitions.to_rows(
                         definition, place, reader

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.ir import Array, Definition, Map
+from accelopt.algorithm.linear import row_major
 from accelopt.kernels.nki.nests.axis_positions import At, Span
 from accelopt.kernels.nki.nests.gathering import scatter
 from accelopt.kernels.nki.nests.hbm_margins import Margins
@@ -20,7 +21,6 @@ from accelopt.kernels.nki.nests.places import (
     View,
     Where,
     differs,
-    row_major,
     spans_of,
     stride_of,
 )

@@ -14,7 +14,7 @@ def written_over(algorithm: ir.Algorithm, nest: Nest) -> dict[str, str]:
     """The results that a nest may write where an input of theirs lies, with that. What a nest reads of the
     input is read before, or in the same round of the same stage, or by the core that changes it."""
     stages = {name: n for n, stage in enumerate(nest.stages) for name in stage.members}
-    parts = [p for d in algorithm.definitions for e in ir.expressions_of(d) for p in ir.walk(e)]
+    parts = [part for d in algorithm.definitions for part in ir.parts_in(d)]
     chosen = [q for p in parts if isinstance(p, ir.Indirect) for q in ir.walk(p.element)]
     looked_up = {q.array for q in chosen if isinstance(q, ir.Read)}
     found: dict[str, str] = {}

@@ -6,12 +6,13 @@ import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from accelopt.algorithm.index import Axis
+from accelopt.algorithm.linear import row_major
 from accelopt.hardware import Hardware
 from accelopt.kernels.nki.nests.axis_positions import START, At, FreeNames
 from accelopt.kernels.nki.nests.matmul_time import matmul_ns
 from accelopt.kernels.nki.nests.nest import NotNested
 from accelopt.kernels.nki.nests.open_loops import Loops
-from accelopt.kernels.nki.nests.places import View, Where, row_major
+from accelopt.kernels.nki.nests.places import View, Where
 from accelopt.kernels.nki.nests.selection import Selection
 from accelopt.kernels.nki.nests.statements import Form
 from accelopt.kernels.nki.nests.text import MOST_FREE, Tile, Writer, merged

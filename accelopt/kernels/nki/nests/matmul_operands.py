@@ -9,13 +9,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from accelopt.algorithm.index import Axis
-from accelopt.algorithm.ir import Definition
+from accelopt.algorithm.ir import Definition, own_axes
+from accelopt.algorithm.linear import row_major
 from accelopt.kernels.nki.nests.axis_positions import At, Span
 from accelopt.kernels.nki.nests.hbm_reads import LITTLE
 from accelopt.kernels.nki.nests.instructions import is_one
 from accelopt.kernels.nki.nests.nest import NotNested, TurnedInParts, Way
-from accelopt.kernels.nki.nests.places import Round, View, Where, row_major, spans_of
-from accelopt.kernels.nki.nests.preparing import own_axes
+from accelopt.kernels.nki.nests.places import Round, View, Where, spans_of
 from accelopt.kernels.nki.nests.statements import Form
 from accelopt.kernels.nki.nests.text import Tile, collected, merged
 from accelopt.kernels.nki.nests.tile_names import word_of

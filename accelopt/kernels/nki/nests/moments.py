@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from accelopt.algorithm.index import Axis, index_of
 from accelopt.algorithm.ir import Definition
+from accelopt.algorithm.linear import row_major
 from accelopt.kernels.nki.nests.axis_positions import At
-from accelopt.kernels.nki.nests.places import Round, View, Where, row_major, spans_of
+from accelopt.kernels.nki.nests.places import Round, View, Where, spans_of
 from accelopt.kernels.nki.nests.statements import Form
 from accelopt.kernels.nki.nests.text import Tile, merged
 from accelopt.kernels.nki.nests.value_graphs import Reading

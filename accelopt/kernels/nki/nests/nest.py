@@ -20,7 +20,7 @@ from accelopt.algorithm.index import Axis
 from accelopt.hardware import TARGETS, Hardware
 from accelopt.kernels.nki.nests.computed_together import NotTogether, appended, brought, repeated
 from accelopt.kernels.nki.nests.diagonals import with_diagonals
-from accelopt.kernels.nki.nests.preparing import cut, inlined, own_axes, prepared
+from accelopt.kernels.nki.nests.preparing import cut, inlined, prepared
 from accelopt.kernels.nki.nests.term_sums import in_own_terms, is_short, is_weighted
 
 Memory = Literal["SBUF", "HBM", "resident"]
@@ -245,7 +245,7 @@ def partition_of(definition: ir.Definition, spec: Hardware) -> tuple[Part, ...]:
     if product is not None:
         return filled(product.rows, spec.partitions)
     axes = definition.axes
-    inner = set(own_axes(definition)) - set(axes)
+    inner = set(ir.own_axes(definition)) - set(axes)
     if not inner and len(axes) > 1 and math.prod(a.extent for a in axes[:-1]) > 1:
         axes = axes[:-1]
     if hasattr(definition, "along"):

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from accelopt.algorithm.index import Axis
-from accelopt.algorithm.ir import Definition
+from accelopt.algorithm.ir import Definition, own_axes
+from accelopt.algorithm.linear import row_major
 from accelopt.kernels.nki.nests.axis_positions import At
 from accelopt.kernels.nki.nests.matmul_operands import Operands
 from accelopt.kernels.nki.nests.matmul_time import matmul_ns
 from accelopt.kernels.nki.nests.nest import NotNested
-from accelopt.kernels.nki.nests.places import Local, Round, View, Where, row_major, spans_of
-from accelopt.kernels.nki.nests.preparing import own_axes
+from accelopt.kernels.nki.nests.places import Local, Round, View, Where, spans_of
 from accelopt.kernels.nki.nests.statements import Form
 from accelopt.kernels.nki.nests.text import Tile, merged
 from accelopt.kernels.nki.nests.tile_names import word_of

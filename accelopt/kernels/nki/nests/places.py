@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from accelopt.algorithm.index import Axis
+from accelopt.algorithm.linear import row_major
 from accelopt.kernels.nki.nests.axis_positions import At, Span
 from accelopt.kernels.nki.nests.statements import For, If, Line, NestNode, line
 from accelopt.kernels.nki.nests.text import Tile, collected
@@ -145,11 +146,6 @@ def one_ahead(loop: For, block: Block) -> For:
     rest = If(f"{then} > 0", [line(f"{now} = {then} - 1"), *loop.body])
     last = [line(f"{name} = {name}_next") for name in block.carried]
     return For(then, loop.extent + 1, [first, rest, *last], "static_range")
-
-
-def row_major(sizes: Sequence[int]) -> list[int]:
-    """The strides of elements that follow one another."""
-    return [math.prod(sizes[n + 1 :]) for n in range(len(sizes))]
 
 
 def _key(at: At) -> tuple[object, ...]:

@@ -13,12 +13,12 @@ import numpy as np
 from accelopt.algorithm import ir
 from accelopt.algorithm.axis_names import AxisNames
 from accelopt.algorithm.contraction import ONE, contraction, factors_of, product_of
+from accelopt.algorithm.equal_definitions import defined_once
 from accelopt.algorithm.functions import FUNCTIONS, ROUNDINGS
 from accelopt.algorithm.index import Axis, Floor, Index, index_of
 from accelopt.algorithm.value_nodes import RANKED
 from accelopt.algorithm.values import narrowed
 from accelopt.kernels.nki.nests.changed_elements import with_changes_alone
-from accelopt.kernels.nki.nests.equal_definitions import defined_once
 from accelopt.kernels.nki.nests.one_hot_removal import without_one_hot
 from accelopt.kernels.nki.nests.read_ranges import fewer_conditions, in_order, reads_of
 from accelopt.kernels.nki.nests.scale_and_shift import scaled_and_shifted
@@ -74,13 +74,8 @@ def _named_as_read(algorithm: ir.Algorithm) -> ir.Algorithm:
     """With axes of definitions named as all that read them have them: they can be computed in one stage."""
     for name in [d.out for d in reversed(algorithm.definitions)]:
         definition = algorithm.definition(name)
-        reads = {
-            part.indices
-            for d in algorithm.definitions
-            for e in ir.expressions_of(d)
-            for part in ir.walk(e)
-            if isinstance(part, ir.Read) and part.array == name
-        }
+        every = (read for d in algorithm.definitions for read in ir.reads_in(d))
+        reads = {read.indices for read in every if read.array == name}
         terms = [t for i in (*reads,)[:1] for index in i for t, _ in index.terms]
         axes = [term for term in terms if isinstance(term, Axis)]
         plain = reads == {tuple(index_of(t) for t in axes)} and len({*axes}) == len(axes)
@@ -92,22 +87,13 @@ def _named_as_read(algorithm: ir.Algorithm) -> ir.Algorithm:
             or tuple(axes) == definition.axes
         ):
             continue
-        own = own_axes(definition)
-        values = dict(zip(definition.axes, axes, strict=True))
-        taken = {a.name for d in algorithm.definitions for a in own_axes(d)}
+        own = ir.own_axes(definition)
+        called = dict(zip(definition.axes, axes, strict=True))
+        taken = {a.name for d in algorithm.definitions for a in ir.own_axes(d)}
         names = (word for n in range(len(own) + len(taken)) if (word := f"r{n}") not in taken)
         for axis in own[len(definition.axes) :]:
-            clash = axis in axes
-            values[axis] = replace(axis, name=next(names)) if clash else axis
-        places = {old: index_of(new) for old, new in values.items()}
-        made = ir.with_expressions(
-            definition, [ir.substituted(e, places, {}) for e in ir.expressions_of(definition)]
-        )
-        made = replace(made, axes=tuple(axes))
-        if isinstance(made, ir.Reduce):
-            made = replace(made, reduced=tuple(values[axis] for axis in made.reduced))
-        kept = tuple(made if d is definition else d for d in algorithm.definitions)
-        algorithm = replace(algorithm, definitions=kept)
+            called[axis] = replace(axis, name=next(names)) if axis in axes else axis
+        algorithm = ir.with_definition(algorithm, definition, ir.with_axes(definition, called))
     return algorithm
 
 
@@ -121,12 +107,11 @@ def _compared_as_ranked(algorithm: ir.Algorithm) -> ir.Algorithm:
         body, name = reduce.expression, f"{reduce.out}_of"
         if isinstance(body, ir.Read):
             continue
-        read = ir.Read(name, tuple(map(index_of, own_axes(reduce))))
-        change = functools.partial(ir.exchanged, old=body, new=read)
-        rest = [_rewritten(d, change) for d in algorithm.definitions]
-        at = algorithm.definitions.index(reduce)
-        rest.insert(at, ir.Map(name, own_axes(reduce), body))
-        algorithm = replace(algorithm, definitions=tuple(rest))
+        read = ir.Read(name, tuple(map(index_of, ir.own_axes(reduce))))
+        made = ir.Map(name, ir.own_axes(reduce), body)
+        definitions = [ir.with_part(d, body, read) for d in algorithm.definitions]
+        definitions.insert(algorithm.definitions.index(reduce), made)
+        algorithm = replace(algorithm, definitions=tuple(definitions))
     return algorithm
 
 
@@ -138,23 +123,20 @@ def _summed_last(algorithm: ir.Algorithm) -> ir.Algorithm:
     for reader in algorithm.definitions:
         if not isinstance(reader, ir.Reduce) or contraction(reader) or is_short(reader):
             continue
-        for part in ir.walk(reader.expression):
-            if isinstance(part, ir.Read):
-                places = {n for n, i in enumerate(part.indices) if i.axes & set(reader.reduced)}
-                last.setdefault(part.array, set()).update(places)
+        for read in ir.reads_in(reader):
+            places = {n for n, i in enumerate(read.indices) if i.axes & set(reader.reduced)}
+            last.setdefault(read.array, set()).update(places)
     order = {
         d.out: sorted(range(len(d.axes)), key=lambda n: n in last[d.out])
         for d in algorithm.definitions
         if d.out in last and d.out not in results and not isinstance(d, ir.Scan)
     }
 
-    def turned(expression: ir.Expression) -> ir.Expression:
-        if isinstance(expression, ir.Read) and expression.array in order:
-            indices = tuple(expression.indices[n] for n in order[expression.array])
-            return replace(expression, indices=indices)
-        return ir.with_parts(expression, map(turned, ir.parts_of(expression)))
+    def turned(read: ir.Read) -> ir.Read:
+        places = order.get(read.array, range(len(read.indices)))
+        return replace(read, indices=tuple(read.indices[n] for n in places))
 
-    definitions = [_rewritten(d, turned) for d in algorithm.definitions]
+    definitions = [ir.with_reads(d, turned) for d in algorithm.definitions]
     return replace(
         algorithm,
         definitions=tuple(
@@ -171,7 +153,7 @@ def _joint(algorithm: ir.Algorithm) -> ir.Algorithm:
         readers = [d for d in algorithm.definitions if product.out in ir.arrays_read(d)]
         if not isinstance(product, ir.Reduce) or contraction(product) is None or len(readers) < 2:
             continue
-        parts = {p for d in readers for e in ir.expressions_of(d) for p in ir.walk(e)}
+        parts = {part for d in readers for part in ir.parts_in(d)}
         reads = {p for p in parts if isinstance(p, ir.Read) and p.array == product.out}
         first = next(iter(reads))
         if len(reads) > 1 or first.indices != tuple(map(index_of, product.axes)):
@@ -188,11 +170,8 @@ def _joint(algorithm: ir.Algorithm) -> ir.Algorithm:
             continue
         said = "masked" if isinstance(bare, ir.Where) else getattr(bare, "function", "of")
         made = ir.Map(f"{product.out}_{said}", product.axes, bare)
-        read: ir.Expression = ir.Read(made.out, first.indices)
-        if factor != 1.0:
-            read = ir.Apply("multiply", (read, ir.Constant(factor)))
-        change = functools.partial(ir.exchanged, old=found, new=read)
-        rest = [_rewritten(d, change) if d in readers else d for d in algorithm.definitions]
+        read = ir.times(ir.Read(made.out, first.indices), factor)
+        rest = [ir.with_part(d, found, read) if d in readers else d for d in algorithm.definitions]
         at = algorithm.definitions.index(product) + 1
         needed = ir.arrays_read(made)
         at = max([at, *(n + 1 for n, d in enumerate(algorithm.definitions) if d.out in needed)])
@@ -211,7 +190,7 @@ def _groups(algorithm: ir.Algorithm) -> ir.Algorithm:
         if product and found and not {*reader.reduced} - {*found.batch}:
             own = ir.Map(f"{product.out}_term", product.axes, reader.expression)
             summed = replace(reader, expression=ir.Read(own.out, tuple(map(index_of, own.axes))))
-            algorithm = _in_place(algorithm, reader, own, summed)
+            algorithm = ir.with_definition(algorithm, reader, own, summed)
     return algorithm
 
 
@@ -232,13 +211,6 @@ def _product_alone_in(
         ):
             return product
     return None
-
-
-def _in_place(algorithm: ir.Algorithm, old: ir.Definition, *new: ir.Definition) -> ir.Algorithm:
-    """With others in the place of a definition."""
-    at = algorithm.definitions.index(old)
-    before, after = algorithm.definitions[:at], algorithm.definitions[at + 1 :]
-    return replace(algorithm, definitions=(*before, *new, *after))
 
 
 def _operands(algorithm: ir.Algorithm) -> ir.Algorithm:
@@ -262,7 +234,7 @@ def _operands(algorithm: ir.Algorithm) -> ir.Algorithm:
         if made:
             scale = [found.scale] if found.scale != ONE else []
             changed = replace(reader, expression=product_of([*sides, *scale]))
-            algorithm = _in_place(algorithm, reader, *made, changed)
+            algorithm = ir.with_definition(algorithm, reader, *made, changed)
     return algorithm
 
 
@@ -278,8 +250,8 @@ def _scaled_last(algorithm: ir.Algorithm) -> ir.Algorithm:
             continue
         own = replace(definition, out=f"{name}_unscaled", expression=bare)
         read = ir.Read(own.out, tuple(map(index_of, own.axes)))
-        scaled = ir.Map(name, own.axes, ir.Apply("multiply", (read, ir.Constant(factor))))
-        algorithm = inlined(_in_place(algorithm, definition, own, scaled), (name,))
+        scaled = ir.Map(name, own.axes, ir.times(read, factor))
+        algorithm = inlined(ir.with_definition(algorithm, definition, own, scaled), (name,))
     return algorithm
 
 
@@ -317,7 +289,7 @@ def cut(algorithm: ir.Algorithm, splits: Iterable[tuple[str, int]]) -> ir.Algori
         cuts: Cuts = {
             (definition.out, axis): (size,)
             for definition in algorithm.definitions
-            for axis in own_axes(definition)
+            for axis in ir.own_axes(definition)
             if axis.name == name and axis.extent % size == 0 and 1 < size < axis.extent
         }
         algorithm = _split(_cut(algorithm, cuts))
@@ -330,15 +302,13 @@ def inlined(algorithm: ir.Algorithm, names: tuple[str, ...]) -> ir.Algorithm:
         definition = algorithm.definition(name)
         assert isinstance(definition, ir.Map)
         rest = tuple(d for d in algorithm.definitions if d.out != name)
-        body = definition
 
-        def changed(expression: ir.Expression, body: ir.Map = body) -> ir.Expression:
-            if isinstance(expression, ir.Read) and expression.array == body.out:
-                values = dict(zip(body.axes, expression.indices, strict=True))
-                return moved(body.expression, values)
-            return ir.with_parts(expression, map(changed, ir.parts_of(expression)))
+        def computed(read: ir.Read, body: ir.Map = definition) -> ir.Expression:
+            if read.array != body.out:
+                return read
+            return moved(body.expression, dict(zip(body.axes, read.indices, strict=True)))
 
-        made = tuple(_rewritten(d, changed) for d in rest)
+        made = tuple(ir.with_reads(d, computed) for d in rest)
         algorithm = replace(algorithm, definitions=made)
     return algorithm
 
@@ -486,12 +456,7 @@ def _function_of_one(expression: ir.Expression) -> ir.Expression | None:
                 scale = max(1.0, float(np.max(np.abs(wanted))))
                 if np.all(np.abs(values / factor - wanted) < CLOSE * scale):
                     near = round(factor) if abs(factor - round(factor)) < 1e-6 else factor
-                    made = ir.Apply(name, (_recognised(part),))
-                    return (
-                        made
-                        if near == 1
-                        else ir.Apply("multiply", (made, ir.Constant(float(near))))
-                    )
+                    return ir.times(ir.Apply(name, (_recognised(part),)), float(near))
     return None
 
 
@@ -522,11 +487,6 @@ def _sampled(expression: ir.Expression, part: ir.Expression) -> np.ndarray:
 # Axes.
 
 
-def own_axes(definition: ir.Definition) -> tuple[Axis, ...]:
-    """Axes of the result, then those that are reduced."""
-    return (*definition.axes, *(definition.reduced if isinstance(definition, ir.Reduce) else ()))
-
-
 def _split(algorithm: ir.Algorithm) -> ir.Algorithm:
     """With axes cut into digits, so that as many indices as possible are sums of axes."""
     for _ in range(ROUNDS):
@@ -545,15 +505,14 @@ def _cuts(algorithm: ir.Algorithm) -> Cuts:
     wanted: dict[tuple[str, Axis], set[int]] = {}
     axes = {d.out: d.axes for d in algorithm.definitions}
     for definition in algorithm.definitions:
-        for expression in ir.expressions_of(definition):
-            for part in ir.walk(expression):
-                for index in ir.indices_of(part):
-                    for axis, divisor in _floors(index):
-                        wanted.setdefault((definition.out, axis), set()).add(divisor)
-                if isinstance(part, ir.Read) and part.array in axes:
-                    for axis, index in zip(axes[part.array], part.indices, strict=True):
-                        if digits := _digits(index, axis.extent):
-                            wanted.setdefault((part.array, axis), set()).update(digits)
+        for part in ir.parts_in(definition):
+            for index in ir.indices_of(part):
+                for axis, divisor in _floors(index):
+                    wanted.setdefault((definition.out, axis), set()).add(divisor)
+            if isinstance(part, ir.Read) and part.array in axes:
+                for axis, index in zip(axes[part.array], part.indices, strict=True):
+                    if digits := _digits(index, axis.extent):
+                        wanted.setdefault((part.array, axis), set()).update(digits)
     chains: Cuts = {}
     for (out, axis), divisors in wanted.items():
         chain: list[int] = []
@@ -589,16 +548,14 @@ def _read_in_digits(algorithm: ir.Algorithm, definition: ir.Map) -> Iterator[tup
     shapes = {array.name: array.shape for array in algorithm.inputs}
     whole = {
         (read.array, n): axis
-        for read in ir.walk(definition.expression)
-        if isinstance(read, ir.Read) and read.array in shapes
+        for read in ir.reads_in(definition)
+        if read.array in shapes
         for n, index in enumerate(read.indices)
         for axis in definition.axes
         if index == index_of(axis) and axis.extent == shapes[read.array][n]
     }
     for other in algorithm.definitions if whole else ():
-        for read in (
-            p for e in ir.expressions_of(other) for p in ir.walk(e) if isinstance(p, ir.Read)
-        ):
+        for read in ir.reads_in(other):
             for n, index in enumerate(read.indices):
                 steps = _digits(index, shapes[read.array][n]) if (read.array, n) in whole else []
                 if steps:
@@ -624,17 +581,16 @@ def _flat(definition: ir.Definition) -> Iterable[tuple[Axis, int]]:
 def _pieces(definition: ir.Definition) -> Iterable[tuple[Axis, int]]:
     """Where a condition holds from one place along an axis on, parts of the axis of which each lies
     on one side."""
-    for expression in ir.expressions_of(definition):
-        for part in ir.walk(expression):
-            for condition in part.conditions if isinstance(part, ir.Where) else ():
-                if len(condition.terms) != 1 or abs(condition.terms[0][1]) != 1:
-                    continue
-                axis, step = condition.terms[0]
-                place = -condition.constant if step == 1 else condition.constant + 1
-                if isinstance(axis, Axis) and 0 < place < axis.extent:
-                    size = math.gcd(place, axis.extent)
-                    if size > 1 and axis.extent // size <= MOST_PIECES:
-                        yield axis, size
+    for part in ir.parts_in(definition):
+        for condition in part.conditions if isinstance(part, ir.Where) else ():
+            if len(condition.terms) != 1 or abs(condition.terms[0][1]) != 1:
+                continue
+            axis, step = condition.terms[0]
+            place = -condition.constant if step == 1 else condition.constant + 1
+            if isinstance(axis, Axis) and 0 < place < axis.extent:
+                size = math.gcd(place, axis.extent)
+                if size > 1 and axis.extent // size <= MOST_PIECES:
+                    yield axis, size
 
 
 def _floors(index: Index) -> Iterable[tuple[Axis, int]]:
@@ -669,28 +625,25 @@ def _cut(algorithm: ir.Algorithm, cuts: Cuts) -> ir.Algorithm:
     def pieces(out: str, place: tuple[Axis, ...]) -> tuple[Axis, ...]:
         return tuple(d for a in place for d, _ in digits.get((out, a), ((a, 1),)))
 
-    def changed(expression: ir.Expression) -> ir.Expression:
-        if isinstance(expression, ir.Read) and expression.array in axes:
-            own = axes[expression.array]
-            indices = [
-                index // step % digit.extent if (expression.array, axis) in digits else index
-                for axis, index in zip(own, expression.indices, strict=True)
-                for digit, step in digits.get((expression.array, axis), ((axis, 1),))
-            ]
-            return ir.Read(expression.array, tuple(indices))
-        return ir.with_parts(expression, map(changed, ir.parts_of(expression)))
+    def changed(read: ir.Read) -> ir.Read:
+        indices = [
+            index // step % digit.extent if (read.array, axis) in digits else index
+            for axis, index in zip(axes[read.array], read.indices, strict=True)
+            for digit, step in digits.get((read.array, axis), ((axis, 1),))
+        ] if read.array in axes else read.indices  # fmt: skip
+        return ir.Read(read.array, tuple(indices))
 
     def cut(definition: ir.Definition) -> ir.Definition:
         out = definition.out
         values = {
             axis: sum((index_of(d) * step for d, step in digits[out, axis]), Index())
-            for axis in own_axes(definition)
+            for axis in ir.own_axes(definition)
             if (out, axis) in digits
         }
-        made = ir.with_expressions(
-            definition, [_placed(changed(moved(e, values))) for e in ir.expressions_of(definition)]
+        made = ir.with_reads(
+            _rewritten(definition, functools.partial(moved, values=values)), changed
         )
-        made = replace(made, axes=pieces(out, definition.axes))
+        made = replace(_rewritten(made, _placed), axes=pieces(out, definition.axes))
         if isinstance(made, ir.Reduce):
             return replace(made, reduced=pieces(out, made.reduced))
         return made
@@ -755,22 +708,20 @@ def _without_unread(algorithm: ir.Algorithm, least: int = LEAST_NARROWER) -> ir.
         }
 
         def left(
-            expression: ir.Expression, name: str = name, lows: Sequence[int] = lows,
+            read: ir.Read,
+            name: str = name,
+            lows: Sequence[int] = lows,
             gone: Collection[int] = gone,
-        ) -> ir.Expression:  # fmt: skip
-            if isinstance(expression, ir.Read) and expression.array == name:
-                indices = (i - lows[n] for n, i in enumerate(expression.indices) if n not in gone)
-                return replace(expression, indices=tuple(indices))
-            return ir.with_parts(
-                expression, (left(p, name, lows, gone) for p in ir.parts_of(expression))
-            )
+        ) -> ir.Read:
+            if read.array != name:
+                return read
+            indices = (i - lows[n] for n, i in enumerate(read.indices) if n not in gone)
+            return replace(read, indices=tuple(indices))
 
         values = dict(zip(axes, places, strict=True))
-        made = ir.with_expressions(
-            definition, [moved(e, values) for e in ir.expressions_of(definition)]
-        )
+        made = _rewritten(definition, functools.partial(moved, values=values))
         made = replace(made, axes=tuple(a for n, a in enumerate(kept) if n not in gone))
-        new = [made if d is definition else _rewritten(d, left) for d in algorithm.definitions]
+        new = [made if d is definition else ir.with_reads(d, left) for d in algorithm.definitions]
         algorithm = replace(algorithm, definitions=tuple(new))
     return algorithm
 

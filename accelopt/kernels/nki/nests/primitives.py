@@ -33,7 +33,6 @@ from accelopt.kernels.nki.nests.nest import (
     product_in,
     ready,
 )
-from accelopt.kernels.nki.nests.preparing import own_axes
 from accelopt.kernels.nki.nests.skipping import masks_of
 from accelopt.sim.dialects.dialect import Dialect
 
@@ -340,7 +339,7 @@ def changed(primitive: Primitive, algorithm: ir.Algorithm, nest: Nest, target: s
         return _with_operands(primitive, definition, nest, target)
     if isinstance(primitive, (Partition, Tile, Columns, Lay, Skip, Bring, Descriptors)):
         if isinstance(primitive, Partition):
-            _in_axes(definition.out, "has", own_axes(definition), primitive.axes, room=True)
+            _in_axes(definition.out, "has", ir.own_axes(definition), primitive.axes, room=True)
         return _in_stage(nest, definition.out, lambda stage: _stage_changed(primitive, stage))
     if isinstance(primitive, (Hold, Engine, Spread, Turn)):
         return _with_arrays(primitive, definitions, nest)
@@ -479,12 +478,7 @@ def contractions(definition: ir.Definition, most: int) -> list[tuple[Part, ...]]
     those farthest apart in memory, with the most of the nearest."""
     product = product_in(definition)
     axes = [axis for axis in product.contracted if axis.extent > 1] if product else []
-    reads = [
-        read
-        for e in ir.expressions_of(definition)
-        for read in ir.walk(e)
-        if isinstance(read, ir.Read)
-    ]
+    reads = ir.reads_in(definition)
     order = [axis.name for r in reads for i in r.indices for axis in axes if axis in i.axes]
 
     def rounds(parts: tuple[Part, ...]) -> int:
@@ -521,7 +515,7 @@ def side_by_side(definition: ir.Definition, most: int) -> list[tuple[Part, ...]]
 
 def split(nest: Nest, definition: ir.Definition, name: str, size: int) -> Nest:
     """A nest with an axis of a definition cut in two everywhere; the stages run over the same."""
-    extents = {axis.name: axis.extent for axis in own_axes(definition)}
+    extents = {axis.name: axis.extent for axis in ir.own_axes(definition)}
     if name not in extents:
         raise NotNested(f"{definition.out} has no axis {name}")
     if not 1 < size < extents[name] or extents[name] % size:
@@ -551,7 +545,7 @@ def split(nest: Nest, definition: ir.Definition, name: str, size: int) -> Nest:
 
 def _on_cores(nest: Nest, definition: ir.Definition, name: str) -> Nest:
     """A nest with the halves of an axis on two cores; no stage runs over them."""
-    extent = next((axis.extent for axis in own_axes(definition) if axis.name == name), 0)
+    extent = next((axis.extent for axis in ir.own_axes(definition) if axis.name == name), 0)
     if extent != CORES:
         nest, name = split(nest, definition, name, extent // CORES), f"{name}_1"
 
@@ -708,9 +702,8 @@ def rows_read(
         dict.fromkeys(
             (definition.out, part.array)
             for definition in definitions
-            for expression in ir.expressions_of(definition)
-            for part in ir.walk(expression)
-            if isinstance(part, ir.Read) and part.array not in made
+            for part in ir.reads_in(definition)
+            if part.array not in made
             if ir.axes_of(part)
             and lying
             and not {axis.name for axis in ir.axes_of(part)} & set(lying)
@@ -729,8 +722,7 @@ def across_partitions(
         definition = definitions[name]
         lying = set(laid.get(name) or [part.axis for part in stage.partition])
         own = ir.Read(name, tuple(map(index_of, definition.axes)))
-        parts = (part for e in ir.expressions_of(definition) for part in ir.walk(e))
-        for read in (own, *(() if product_in(definition) else parts)):
+        for read in (own, *(() if product_in(definition) else ir.parts_in(definition))):
             if (
                 isinstance(read, ir.Read)
                 and read.indices
@@ -758,7 +750,7 @@ def neighbours(algorithm: ir.Algorithm, nest: Nest, target: str = "trn1") -> Ite
     for at, stage in enumerate(nest.stages):
         name = stage.members[-1]
         members = [definitions[member] for member in stage.members]
-        common = [a for a in members[-1].axes if all(a in own_axes(d) for d in members)]
+        common = [a for a in members[-1].axes if all(a in ir.own_axes(d) for d in members)]
         for size in COLUMNS:
             if size != stage.columns:
                 yield Columns(definition=name, size=size)
@@ -769,7 +761,7 @@ def neighbours(algorithm: ir.Algorithm, nest: Nest, target: str = "trn1") -> Ite
                     yield Partition(definition=name, axes=axes)
         held = {part.axis for part in stage.partition}
         loops = {part.axis: part.size for part in stage.loops}
-        for axis in dict.fromkeys((*common, *own_axes(members[-1]))):
+        for axis in dict.fromkeys((*common, *ir.own_axes(members[-1]))):
             if axis.name in held:
                 continue
             if axis.extent > most and axis.extent % most == 0 and axis.name not in cut:
@@ -783,7 +775,7 @@ def neighbours(algorithm: ir.Algorithm, nest: Nest, target: str = "trn1") -> Ite
         if at + 1 < len(nest.stages):
             yield At(definition=name, consumer=nest.stages[at + 1].members[0])
         lying = held.union(*(names for _, names in stage.laid))
-        for axis in dict.fromkeys(axis for d in members for axis in own_axes(d)):
+        for axis in dict.fromkeys(axis for d in members for axis in ir.own_axes(d)):
             if axis.name not in {*stage.skipped, *lying} and masks_of(members, axis):
                 yield Skip(definition=name, axes=(axis.name,))
         for member in stage.members[1:]:

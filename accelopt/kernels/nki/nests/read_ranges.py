@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from accelopt.algorithm import ir
+from accelopt.algorithm.choice_cells import Cells, is_single
 from accelopt.algorithm.index import Axis, Index, index_of
 
 Ends = tuple[int, int]
@@ -100,35 +100,24 @@ def fewer_conditions(expression: ir.Expression) -> ir.Expression:
     rest = made = ir.with_parts(rest, map(fewer_conditions, ir.parts_of(rest)))
     for own, branch in reversed(branches):
         made = ir.Where(own, branch, made)
-    conditions = [c for own, _ in branches for c in own]
-    cuts: dict[Axis, set[int]] = {}
-    for condition in conditions if len(branches) > 1 else ():
-        (axis, step), *others = condition.terms or [(None, 0)]
-        if others or not isinstance(axis, Axis) or abs(step) != 1:
-            return made
-        start = -condition.constant if step > 0 else condition.constant + 1
-        cuts.setdefault(axis, {0}).update({start} & {*range(axis.extent)})
-    axes, starts = list(cuts), [sorted(own) for own in cuts.values()]
-    if not axes or math.prod(map(len, starts)) > MOST_CELLS:
+    single = all(is_single(c) for own, _ in branches for c in own)
+    if len(branches) < 2 or not single or (cut := Cells(branches, rest)).count > MOST_CELLS:
         return made
-
-    def chosen(cell: tuple[int, ...]) -> ir.Expression:
-        at = {axis: Index(starts[n][c]) for n, (axis, c) in enumerate(zip(axes, cell, strict=True))}
-        holds = (e for own, e in branches if all(c.substitute(at).constant >= 0 for c in own))
-        return next(holds, rest)
+    axes, starts = list(cut.starts), list(cut.starts.values())
 
     @functools.cache
     def built(box: tuple[tuple[int, int], ...]) -> tuple[int, ir.Expression]:
-        cells = {chosen(cell) for cell in itertools.product(*(range(*ends) for ends in box))}
+        places = itertools.product(*(own[slice(*b)] for own, b in zip(starts, box, strict=True)))
+        cells = {cut.chosen(dict(zip(axes, place, strict=True))) for place in places}
         if len(cells) == 1:
             return 0, cells.pop()
         found = list[tuple[int, ir.Expression]]()
         for n, (low, high) in enumerate(box):
-            for cut in range(low + 1, high):
+            for at in range(low + 1, high):
                 (a, below), (b, above) = (
-                    built((*box[:n], ends, *box[n + 1 :])) for ends in ((low, cut), (cut, high))
+                    built((*box[:n], ends, *box[n + 1 :])) for ends in ((low, at), (at, high))
                 )
-                condition = index_of(axes[n]) - starts[n][cut]
+                condition = index_of(axes[n]) - starts[n][at]
                 found.append((a + b + 1, ir.Where((condition,), above, below)))
         return min(found, key=lambda pair: pair[0])
 

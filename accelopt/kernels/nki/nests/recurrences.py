@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from accelopt.algorithm import ir
 from accelopt.algorithm.index import Axis, index_of
+from accelopt.algorithm.linear import row_major
 from accelopt.kernels.nki.nests.axis_positions import At, Span, number_text
 from accelopt.kernels.nki.nests.nest import NotNested
-from accelopt.kernels.nki.nests.places import Local, Round, View, Where, row_major
+from accelopt.kernels.nki.nests.places import Local, Round, View, Where
 from accelopt.kernels.nki.nests.statements import Form
 from accelopt.kernels.nki.nests.text import Tile, collected
 from accelopt.kernels.nki.nests.values import Value

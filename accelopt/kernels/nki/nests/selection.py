@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from accelopt.algorithm.functions import CONVERSIONS, ROUNDINGS
+from accelopt.algorithm.functions import COMMUTES, CONVERSIONS, ROUNDINGS
 from accelopt.kernels.nki.nests.values import Value
 
 ACTIVATIONS = frozenset(
@@ -27,8 +27,6 @@ ARITHMETIC = frozenset(
 
 BEFORE_TILE = ARITHMETIC - {"divide", "power", "mod", "fmod"}
 """What a scalar_tensor_tensor computes with its number before it takes the second tile."""
-
-COMMUTES = frozenset({"add", "multiply", "maximum", "minimum", "equal", "not_equal"})
 
 
 @dataclass

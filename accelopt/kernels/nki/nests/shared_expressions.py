@@ -15,8 +15,8 @@ from functools import cache, lru_cache, partial
 
 from accelopt.algorithm import ir
 from accelopt.algorithm.contraction import product_of
+from accelopt.algorithm.equal_definitions import digest
 from accelopt.algorithm.index import Axis, Index, index_of
-from accelopt.kernels.nki.nests.equal_definitions import digest
 from accelopt.kernels.nki.nests.read_ranges import ends_of, in_order, made_of, reads_of
 from accelopt.kernels.nki.nests.shared_element_functions import free_name, word_of
 
@@ -60,18 +60,17 @@ def _results_read(algorithm: ir.Algorithm) -> ir.Algorithm:
         def changed(
             expression: ir.Expression, own: ir.Definition = own, scale: float = scale,
             pattern: ir.Expression = pattern, plain: list[bool] = plain,
-        ) -> ir.Expression:  # fmt: skip
+        ) -> ir.Expression | None:  # fmt: skip
             number, rest = form(expression)
             alike = _skeleton(rest, skeletons) == _skeleton(pattern, skeletons)
             if not alike or (at := _bound(pattern, rest)) is None:
-                return ir.with_parts(expression, map(changed, ir.parts_of(expression)))
+                return None
             there = {axis: next(iter(index.axes), axis) for axis, index in at.items()}
             plain += [at[a] == index_of(b) and a.extent == b.extent for a, b in there.items()]
-            read, times = ir.Read(own.out, tuple(at[axis] for axis in own.axes)), number / scale
-            return read if times == 1.0 else ir.Apply("multiply", (read, ir.Constant(times)))
+            return ir.times(ir.Read(own.out, tuple(at[axis] for axis in own.axes)), number / scale)
 
         others = (d for d in algorithm.definitions if d.out not in {name, *kept})
-        made = {d.out: ir.with_expressions(d, map(changed, ir.expressions_of(d))) for d in others}
+        made = {d.out: ir.with_changes(d, changed) for d in others}
         if all(plain):  # else all would be computed in digits of the axes
             definitions = in_order(made.get(d.out, d) for d in algorithm.definitions)
             algorithm = replace(algorithm, definitions=definitions)
@@ -110,9 +109,7 @@ def _shared(made: ir.Algorithm) -> ir.Algorithm:
 
 def _length(algorithm: ir.Algorithm) -> int:
     """How many expressions an Algorithm is made of, different ones in each definition."""
-    return sum(
-        sum(1 for _ in ir.walk(e)) for d in algorithm.definitions for e in ir.expressions_of(d)
-    )
+    return sum(sum(1 for _ in ir.parts_in(definition)) for definition in algorithm.definitions)
 
 
 # One order of factors and terms.
@@ -132,7 +129,7 @@ def _ordered(expression: ir.Expression, depth: Depth) -> ir.Expression:
     one step makes of the step before stands in the next as it is."""
     inside = ir.with_parts(expression, (_ordered(part, depth) for part in ir.parts_of(expression)))
     number, rest = _scaled(inside, depth)
-    return rest if number == 1.0 else ir.Apply("multiply", (rest, ir.Constant(number)))
+    return ir.times(rest, number)
 
 
 def _scaled(expression: ir.Expression, depth: Depth) -> tuple[float, ir.Expression]:
@@ -229,14 +226,13 @@ def _sum(
             if made is not None and ratio == -1.0:
                 made = ir.Apply("subtract", (made, term))
             else:
-                term = term if ratio == 1.0 else ir.Apply("multiply", (term, ir.Constant(ratio)))
+                term = ir.times(term, ratio)
                 made = ir.Apply("add", (made, term)) if made is not None else term
         scale = own
     assert made is not None
     if not number:
         return scale, made
-    made = made if scale == 1.0 else ir.Apply("multiply", (made, ir.Constant(scale)))
-    return 1.0, ir.Apply("add", (made, ir.Constant(number)))
+    return 1.0, ir.Apply("add", (ir.times(made, scale), ir.Constant(number)))
 
 
 # What stands more than once.
@@ -250,7 +246,7 @@ def _repeated(
     alike = defaultdict[str, dict[ir.Expression, set[str]]](lambda: defaultdict(set))
     sizes = dict[str, int]()
     for definition in algorithm.definitions:
-        for part in (p for e in ir.expressions_of(definition) for p in ir.walk(e)):
+        for part in ir.parts_in(definition):
             size = _operations(part)
             if size > 1 and (not isinstance(definition, ir.Map) or part != definition.expression):
                 key = _skeleton(part, skeletons)

@@ -11,7 +11,6 @@ from accelopt.algorithm import ir
 from accelopt.algorithm.functions import FUNCTIONS
 from accelopt.algorithm.index import ZERO, Axis, Index, index_of
 from accelopt.kernels.nki.nests.nest import NotNested
-from accelopt.kernels.nki.nests.preparing import own_axes
 
 USUAL = 30.0
 """What is computed from inputs is tried in this range; exp of it is a number of fp32."""
@@ -26,8 +25,7 @@ def masks_of(definitions: Sequence[ir.Definition], axis: Axis) -> set[Index]:
     return {
         condition
         for definition in definitions
-        for expression in ir.expressions_of(definition)
-        for part in ir.walk(expression)
+        for part in ir.parts_in(definition)
         if isinstance(part, ir.Where)
         for condition in part.conditions
         if len(condition.axes) > 1 and condition.is_affine and condition.coefficient(axis)
@@ -64,7 +62,7 @@ def _check_nothing(
     """Raises NotNested where what a mask excludes counts for something."""
     empty: dict[ir.Expression, np.ndarray] = {}
     for definition in definitions:
-        if axis not in own_axes(definition):
+        if axis not in ir.own_axes(definition):
             continue
         values = _where_empty(ir.expressions_of(definition)[0], mask, empty)
         if isinstance(definition, ir.Reduce) and axis in definition.reduced:

@@ -37,7 +37,7 @@ from accelopt.kernels.nki.nests.nest import (
     product_in,
     ready,
 )
-from accelopt.kernels.nki.nests.preparing import own_axes, prepared
+from accelopt.kernels.nki.nests.preparing import prepared
 from accelopt.kernels.nki.nests.pricing import Prices
 from accelopt.kernels.nki.nests.primitives import (
     Cores,
@@ -214,7 +214,7 @@ def _skipping(algorithm: ir.Algorithm, nest: Nest, has_kernel: Callable[[Nest], 
     definitions = {d.out: d for d in ready(algorithm, nest).definitions}
     for at, stage in enumerate(nest.stages):
         members = [definitions[name] for name in stage.members]
-        axes = dict.fromkeys(axis for d in members for axis in own_axes(d))
+        axes = dict.fromkeys(axis for d in members for axis in ir.own_axes(d))
         for axis in reversed(axes):
             if masks_of(members, axis):
                 skipped = stage.model_copy(update={"skipped": (axis.name,)})
@@ -248,7 +248,7 @@ def _joined(
         )
         if rounds:
             yield plain.model_copy(update={"loops": (*plain.loops, *rounds)})
-    own = {axis.name for axis in own_axes(definition)}
+    own = {axis.name for axis in ir.own_axes(definition)}
     looped = {part.axis for part in stages[-1].loops}
     if (
         stages[-1].partition == plain.partition
@@ -294,12 +294,12 @@ def _beside(algorithm: ir.Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
     for stage in nest.stages:
         definitions = [ready(algorithm, nest).definition(name) for name in stage.members]
         part = stage.partition[-1] if len(stage.partition) == 1 else None
-        found = {a.name: a.extent for d in definitions for a in own_axes(d)}
+        found = {a.name: a.extent for d in definitions for a in ir.own_axes(d)}
         extent = found.get(part.axis, 1) if part else 1
         if part is None or extent <= part.size or any(map(product_in, definitions)):
             continue
         held = {part.axis, *(loop.axis for loop in stage.loops)}
-        axes = [[a for a in own_axes(d) if a.name not in held] for d in definitions]
+        axes = [[a for a in ir.own_axes(d) if a.name not in held] for d in definitions]
         width = max(math.prod(a.extent for a in own) for own in axes)
         fits = [n for n in range(2, SHORT // width + 1) if extent % n == 0]
         chosen = [
@@ -371,7 +371,7 @@ def _side_by_side(algorithm: ir.Algorithm, nest: Nest, target: str) -> Iterator[
         return [*product.batch[::-1], *(axis for axis in others if axis.name in outer)]
 
     for definition in ready(algorithm, nest).definitions:
-        rows = math.prod(a.extent for a in own_axes(definition)[len(definition.axes) :])
+        rows = math.prod(a.extent for a in ir.own_axes(definition)[len(definition.axes) :])
         axis = next(iter(shared(definition) if rows in STARTS else ()), None)
         if axis and axis.extent > most // rows:
             with suppress(NotNested):
@@ -395,7 +395,7 @@ def _blocked(algorithm: ir.Algorithm, nest: Nest, target: str) -> Iterator[Nest]
             continue
         first = definitions[stage.members[0]]
         part = stage.partition[-1]
-        extent = next((a.extent for a in own_axes(first) if a.name == part.axis), 0)
+        extent = next((a.extent for a in ir.own_axes(first) if a.name == part.axis), 0)
         if part.size != most or extent % (2 * most) or extent < 2 * most:
             continue
         made = split(nest, first, part.axis, most)
@@ -637,7 +637,7 @@ def _laid(
         (d.out, (axis,))
         for d in definitions
         for axis in (inner[0], columns[0].name)
-        if axis in {a.name for a in own_axes(d)} and not (axis == inner[0] and d.out == last.out)
+        if axis in {a.name for a in ir.own_axes(d)} and not (axis == inner[0] and d.out == last.out)
         if d.out not in after or inner[1] not in {a.name for a in d.axes}
     )
     if {*after, *(name for name, _ in laid)} != {d.out for d in definitions}:

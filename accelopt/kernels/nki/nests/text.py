@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from accelopt.algorithm.linear import row_major
 from accelopt.kernels.nki.nests.axis_positions import At, FreeNames
 from accelopt.kernels.nki.nests.nest import NotNested
 from accelopt.kernels.nki.nests.statements import NestNode, line
@@ -188,7 +189,7 @@ class Writer:
     def _slices(
         self, shape: tuple[int, ...], offset: At, counts: Sequence[int], strides: Sequence[int]
     ) -> list[str] | None:
-        steps = [math.prod(shape[n + 1 :]) for n in range(len(shape))]
+        steps = row_major(shape)
         starts = [At() for _ in shape]
         for variable, factor in ((None, offset.constant), *offset.terms):
             for n, step in enumerate(steps):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from accelopt.algorithm.functions import COMPARISONS
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.ir import Array
+from accelopt.algorithm.linear import row_major
 from accelopt.algorithm.value_nodes import RANKED
 from accelopt.hardware import Hardware
 from accelopt.kernels.nki.nests.axis_positions import At, FreeNames, Span, number_text
@@ -19,7 +20,7 @@ from accelopt.kernels.nki.nests.hbm_margins import Margins, is_zero_outside
 from accelopt.kernels.nki.nests.instructions import Instructions
 from accelopt.kernels.nki.nests.moments import Moment, moment
 from accelopt.kernels.nki.nests.nest import NotNested, ReadAfterChange, Stage
-from accelopt.kernels.nki.nests.places import Round, View, Where, row_major, spans_of
+from accelopt.kernels.nki.nests.places import Round, View, Where, spans_of
 from accelopt.kernels.nki.nests.selection import NoEngine, Selection, select
 from accelopt.kernels.nki.nests.statements import Form
 from accelopt.kernels.nki.nests.text import MOST_FREE, Tile, Writer, collected, merged

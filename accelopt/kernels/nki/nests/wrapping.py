@@ -5,27 +5,27 @@ from __future__ import annotations
 import re
 
 LONGEST = 100
+INDENT = "    "
 
 
-def wrapped(line: str) -> list[str]:
-    """A statement as the formatter would lay it out: what stands in its last brackets goes on lines
-    of its own where it does not fit. NumPy's format `bool` has the name `bool_` in NKI."""
+def wrapped(line: str, tail: str = "") -> list[str]:
+    """A statement, or an element of one with the comma behind it as `tail`, as the formatter would lay it out: what
+    stands in its last brackets goes on lines of its own where it does not fit. NumPy's format `bool` has the name
+    `bool_` in NKI."""
     line = re.sub(r"\bnl\.bool\b", "nl.bool_", line)
-    if len(line) <= LONGEST or line.lstrip().startswith("#"):
-        return [line]
     opened = _last_brackets(line)
-    if opened is None:
-        return [line]
+    if len(line + tail) <= LONGEST or line.lstrip().startswith("#") or opened is None:
+        return [line + tail]
     first, last = opened
-    pad = " " * (len(line) - len(line.lstrip()))
-    head, inner, tail = line[: first + 1], line[first + 1 : last], line[last:]
+    pad = line[: len(line) - len(line.lstrip())]
+    head, inner, end = line[: first + 1], line[first + 1 : last].strip(), pad + line[last:] + tail
     if len(head) > LONGEST and "] = " in head:
         return _target_wrapped(line, pad)
-    whole = f"{pad}    {inner}"
-    if len(whole) <= LONGEST:
-        return [head, whole, pad + tail]
-    pieces = [f"{pad}    {piece}," for piece in _split(inner)]
-    return [head, *(text for piece in pieces for text in wrapped(piece)), pad + tail]
+    if len(pad + INDENT + inner) <= LONGEST:
+        return [head, pad + INDENT + inner, end]
+    pieces = _split(inner)
+    comma = "," if len(pieces) > 1 else ""
+    return [head, *(text for piece in pieces for text in wrapped(pad + INDENT + piece, comma)), end]
 
 
 def _target_wrapped(line: str, pad: str) -> list[str]:
@@ -42,30 +42,25 @@ def _target_wrapped(line: str, pad: str) -> list[str]:
 
 
 def _last_brackets(line: str) -> tuple[int, int] | None:
-    """Where the outermost brackets that close last are opened and closed."""
+    """Where the outermost brackets that close last, and hold something, are opened and closed."""
     depth, start, found = 0, 0, None
     for at, character in enumerate(line):
         if character in "([{":
-            if depth == 0:
-                start = at
+            start = at if depth == 0 else start
             depth += 1
         elif character in ")]}":
             depth -= 1
-            if depth == 0:
+            if depth == 0 and line[start + 1 : at].strip():
                 found = (start, at)
     return found
 
 
 def _split(inner: str) -> list[str]:
-    """What commas outside brackets separate."""
+    """What commas outside of brackets separate."""
     pieces, depth, start = [], 0, 0
     for at, character in enumerate(inner):
-        if character in "([{":
-            depth += 1
-        elif character in ")]}":
-            depth -= 1
-        elif character == "," and depth == 0:
+        depth += (character in "([{") - (character in ")]}")
+        if character == "," and depth == 0:
             pieces.append(inner[start:at].strip())
             start = at + 1
-    pieces.append(inner[start:].strip())
-    return pieces
+    return [piece for piece in (*pieces, inner[start:].strip()) if piece]

@@ -213,15 +213,11 @@ def _longer(algorithm: ir.Algorithm, axis: Axis) -> Longer | None:
         return None
     for definition in algorithm.definitions:
         bound = (
-            definition.reduced if isinstance(definition, ir.Reduce)
-            else (definition.along,) if isinstance(definition, ir.Scan) else ()
-        )  # fmt: skip
-        parts = [
-            p
-            for e in ir.expressions_of(definition)
-            for p in ir.walk(e)
-            if not isinstance(p, ir.Read)
-        ]
+            (definition.along,)
+            if isinstance(definition, ir.Scan)
+            else ir.own_axes(definition)[len(definition.axes) :]
+        )
+        parts = [part for part in ir.parts_in(definition) if not isinstance(part, ir.Read)]
         if axes.intersection(bound) or any(
             axes.intersection(index.axes) for part in parts for index in ir.indices_of(part)
         ):
@@ -238,10 +234,9 @@ def _places(algorithm: ir.Algorithm) -> Iterator[tuple[str, int, Index]]:
     for definition in algorithm.definitions:
         for n, own in enumerate(definition.axes):
             yield definition.out, n, index_of(own)
-        for part in (p for e in ir.expressions_of(definition) for p in ir.walk(e)):
-            if isinstance(part, ir.Read):
-                for n, index in enumerate(part.indices):
-                    yield part.array, n, index
+        for read in ir.reads_in(definition):
+            for n, index in enumerate(read.indices):
+                yield read.array, n, index
 
 
 def _step(index: Index, axis: Axis) -> int:

@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from accelopt.algorithm.ir import Algorithm, Read, expressions_of, with_names
+from accelopt.algorithm.linear import row_major
 from accelopt.kernels.nki.kernel_function import KernelFunction, NoKernel, traced_function
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifting import lift
@@ -403,7 +404,7 @@ def _with_copies(
         start = Affine(place * size)
         if isinstance(loop, Loop) and rolled:
             start = Affine(0, ((loop.variable, size),))
-        strides = tuple(math.prod(one.shape[n + 1 :]) for n in range(len(one.shape)))
+        strides = row_major(one.shape)
         ends = [
             Access(arrays[one.array], one.shape, (), start, strides, tile.dtype),
             Access(tile, one.shape, (), Affine(0), strides, tile.dtype),

@@ -21,7 +21,7 @@ from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.kernel_function import (
     KernelFunction,
     NoKernel,
-    kernel_function,
+    kernel_in,
     traced_function,
 )
 from accelopt.kernels.nki.lift.failure import NotLifted
@@ -311,10 +311,8 @@ _SIGNS = {True: ("> 0", "be positive"), False: ("< 0", "be negative")}
 
 def _has(source: str, name: str) -> bool:
     """Whether the kernel of a text is the function of this name."""
-    try:
-        return kernel_function(source).name == name
-    except NoKernel:
-        return False
+    kernel = kernel_in(source)
+    return kernel is not None and kernel.name == name
 
 
 def signature(function: KernelFunction) -> str:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from accelopt.kernels.nki.arguments import ParameterFacts, PlainValue
-from accelopt.kernels.nki.kernel_function import NoKernel, kernel_function
+from accelopt.kernels.nki.kernel_function import kernel_in
 from accelopt.parsing import parse_python
 
 STEP = 2.0**-20
@@ -64,9 +64,8 @@ class PlainArguments(NamedTuple):
 
 def plain_arguments(source: str, given: Mapping[str, ParameterFacts]) -> PlainArguments:
     """What a kernel's text says of the arguments that it is given, and of those that it is not."""
-    try:
-        kernel = kernel_function(source)
-    except NoKernel:
+    kernel = kernel_in(source)
+    if kernel is None:
         return PlainArguments(given, {}, frozenset(given), frozenset(), True)
     function = kernel.definition
     facts = dict(given)

@@ -7,7 +7,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from accelopt.parsing import parse_python
+from accelopt.parsing import names_read, names_stored, parse_python
 
 
 class Edit(NamedTuple):
@@ -204,13 +204,9 @@ def read_first(statements: Sequence[ast.stmt]) -> set[str]:
     found: set[str] = set()
     stored: set[str] = set()
     for statement in statements:
-        reads = {
-            n.id
-            for n in ast.walk(statement)
-            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)
-        }
+        reads = names_read(statement)
         if isinstance(statement, ast.AugAssign):
-            reads |= assigned_in([statement])
+            reads |= names_stored(statement)
         if isinstance(statement, ast.For):
             reads = read_first(statement.body) - names_in(statement.target)
             reads |= names_in(statement.iter)
@@ -219,7 +215,7 @@ def read_first(statements: Sequence[ast.stmt]) -> set[str]:
             reads |= names_in(statement.test)
         found |= reads - stored
         if isinstance(statement, (ast.Assign, ast.AugAssign)):
-            stored |= assigned_in([statement])
+            stored |= names_stored(statement)
     return found
 
 
@@ -231,16 +227,6 @@ def called(node: ast.AST) -> str:
 def names_in(node: ast.AST) -> set[str]:
     """All names that occur in a node."""
     return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
-
-
-def assigned_in(nodes: Sequence[ast.stmt]) -> set[str]:
-    """Names that statements store to."""
-    return {
-        n.id
-        for node in nodes
-        for n in ast.walk(node)
-        if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
-    }
 
 
 def is_range(node: ast.expr) -> bool:
@@ -258,5 +244,5 @@ def program_names(kernel: JitFunction) -> set[str]:
                 text = ast.unparse(node.value)
                 loaded = "tl.load" in text
                 if depends and not loaded and "tl.arange" not in text:
-                    found |= assigned_in([node])
+                    found |= names_stored(node)
     return found

@@ -9,6 +9,7 @@ a factor, `exp` stays.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Set
 from dataclasses import replace
@@ -30,13 +31,7 @@ def in_base_two(algorithm: ir.Algorithm) -> ir.Algorithm:
     scaled = {d.out for d in algorithm.definitions if _may_be(d, results)}
     while True:
         made = [_rewritten(d, scaled) for d in algorithm.definitions]
-        reads = {
-            part.array
-            for definition in made
-            for expression in ir.expressions_of(definition)
-            for part in ir.walk(expression)
-            if isinstance(part, ir.Read)
-        }
+        reads = {read.array for definition in made for read in ir.reads_in(definition)}
         kept = {
             d.out
             for d in algorithm.definitions
@@ -51,8 +46,7 @@ def in_base_two(algorithm: ir.Algorithm) -> ir.Algorithm:
     found: list[ir.Definition] = []
     for definition in made:
         out = definition.out
-        bodies = [_named(e, results) for e in ir.expressions_of(definition)]
-        definition = ir.with_expressions(definition, bodies)
+        definition = ir.with_reads(definition, functools.partial(_named, results=results))
         if out in scaled and out in results and isinstance(definition, ir.Reduce):
             own = ir.Read(f"{out}_two", tuple(map(index_of, definition.axes)))
             found.append(replace(definition, out=own.array))
@@ -148,8 +142,7 @@ def _factored(expression: ir.Expression) -> ir.Expression:
 
 
 def _product(expression: ir.Expression, value: float) -> ir.Expression:
-    one = math.isclose(value, 1.0, rel_tol=1e-9)
-    return expression if one else ir.Apply("multiply", (expression, ir.Constant(value)))
+    return ir.times(expression, 1.0 if math.isclose(value, 1.0, rel_tol=1e-9) else value)
 
 
 def factor_of(expression: ir.Expression) -> tuple[ir.Expression, float] | None:
@@ -186,9 +179,7 @@ def _times(expression: ir.Expression, scaled: Set[str]) -> ir.Expression | None:
     return ir.with_parts(expression, [*tests, *made]) if len(made) == len(found) else None
 
 
-def _named(expression: ir.Expression, results: Set[str]) -> ir.Expression:
-    """With the arrays' own names."""
-    if isinstance(expression, ir.Read):
-        name, _, kind = expression.array.partition("@")
-        return replace(expression, array=f"{name}_two" if kind and name in results else name)
-    return ir.with_parts(expression, [_named(part, results) for part in ir.parts_of(expression)])
+def _named(read: ir.Read, results: Set[str]) -> ir.Read:
+    """With the array's own name."""
+    name, _, kind = read.array.partition("@")
+    return replace(read, array=f"{name}_two" if kind and name in results else name)

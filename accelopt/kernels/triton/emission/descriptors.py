@@ -12,9 +12,9 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from accelopt.algorithm.index import ZERO, Axis, Index, index_of
+from accelopt.algorithm.index import ZERO, Axis, Index, element_number, index_of
 from accelopt.algorithm.ir import Array, Expression, Read, axes_of, walk
-from accelopt.kernels.triton.emission.groups import address, flat
+from accelopt.kernels.triton.emission.groups import flat
 from accelopt.kernels.triton.emission.tiles import Tiles
 
 LEAST_CAPABILITY = 90
@@ -40,7 +40,7 @@ def blocks_of(tiles: Tiles, arrays: Mapping[str, Array], stored: Iterable[str]) 
                 places.setdefault(read.array, set()).add(flat(read, arrays))
         if member.out in stored:
             places.setdefault(member.out, set()).add(
-                address(member.place, arrays[member.out].shape)
+                element_number(member.place, arrays[member.out].shape)
             )
     found: dict[str, Block] = {}
     for name, indices in places.items():

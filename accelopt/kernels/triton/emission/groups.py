@@ -15,7 +15,7 @@ from functools import cached_property
 
 from accelopt.algorithm import ir
 from accelopt.algorithm.contraction import Contraction
-from accelopt.algorithm.index import ZERO, Axis, Floor, Index, index_of
+from accelopt.algorithm.index import ZERO, Axis, Floor, Index, element_number, index_of
 from accelopt.kernels.triton.emission.scattering import Scatter, scattered
 from accelopt.kernels.triton.emission.scattering import moved as moved_scatter
 from accelopt.kernels.triton.emission.simplifying import product_in
@@ -158,16 +158,7 @@ class Group:
 
 def flat(read: ir.Read, arrays: Mapping[str, ir.Array]) -> Index:
     """The address of an element, in elements."""
-    return address(read.indices, arrays[read.array].shape)
-
-
-def address(indices: Sequence[Index], shape: Sequence[int]) -> Index:
-    """The row-major address of an element."""
-    found, step = ZERO, 1
-    for index, extent in zip(reversed(indices), reversed(shape), strict=True):
-        found = found + index * step
-        step *= extent
-    return found
+    return element_number(read.indices, arrays[read.array].shape)
 
 
 class _Apart(Exception):

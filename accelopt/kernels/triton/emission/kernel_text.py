@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from accelopt.algorithm import ir
 from accelopt.algorithm.contraction import ONE, Contraction
-from accelopt.algorithm.index import Axis, Floor, Index, index_of
+from accelopt.algorithm.index import Axis, Floor, Index, element_number, index_of
 from accelopt.algorithm.value_nodes import NEUTRAL
 from accelopt.kernels.triton.emission.descriptors import block_at, blocks_of
 from accelopt.kernels.triton.emission.functions import (
@@ -24,7 +24,7 @@ from accelopt.kernels.triton.emission.functions import (
     closed,
     number_text,
 )
-from accelopt.kernels.triton.emission.groups import Group, Member, address
+from accelopt.kernels.triton.emission.groups import Group, Member
 from accelopt.kernels.triton.emission.packing import Packing
 from accelopt.kernels.triton.emission.running import grown, vanishes
 from accelopt.kernels.triton.emission.runtime_bounds import (
@@ -582,7 +582,7 @@ class KernelText:
             return
         array, scope = self.arrays[member.out], self._scope(member)
         variable, dims = scope.held[member.out]
-        index = address(member.place, array.shape)
+        index = element_number(member.place, array.shape)
         if not self.tiles.stores(member):
             raise NotEmitted(f"several programs would store the same elements of {member.out}")
         if member.out in self.blocks:

@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from accelopt.algorithm.index import ZERO, Axis, Index, index_of
+from accelopt.algorithm.index import ZERO, Axis, Index, element_number, index_of
 from accelopt.algorithm.ir import Algorithm, Array, Map, Read
 from accelopt.kernels.triton.emission.functions import FORMATS, HELPERS, number_text
 from accelopt.kernels.triton.emission.groups import (
     Group,
-    address,
     arrays_of,
     digits,
     flat,
@@ -68,10 +67,12 @@ def _returned_as_given(algorithm: Algorithm) -> Algorithm:
     for name, array in inputs.items():
         definition = algorithm.definition(name)
         body = definition.expression if isinstance(definition, Map) else None
-        own = address(tuple(map(index_of, definition.axes)), [a.extent for a in definition.axes])
+        own = element_number(
+            tuple(map(index_of, definition.axes)), [a.extent for a in definition.axes]
+        )
         if not isinstance(body, Read) or body.array != array:
             continue
-        if address(body.indices, algorithm.input(array).shape) == own:
+        if element_number(body.indices, algorithm.input(array).shape) == own:
             left.add(name)
     return replace(
         algorithm,
@@ -188,7 +189,7 @@ def _in_place(out: str, array: str, groups: list[Group], tiles: Tiles, arrays: A
         return False
     if {*group.free} - {*member.definition.axes}:
         return False
-    place = address(member.place, arrays[out].shape)
+    place = element_number(member.place, arrays[out].shape)
     for reader in group.members:
         for read in reader.reads:
             if read.array != array:
@@ -206,7 +207,7 @@ def _in_place(out: str, array: str, groups: list[Group], tiles: Tiles, arrays: A
 def _moves(out: str, array: str, tiles: Tiles, arrays: Arrays) -> bool:
     """Whether elements of a result depend on others of the memory that it is written to."""
     member = tiles.group.member(out)
-    place = member and address(member.place, arrays[out].shape)
+    place = member and element_number(member.place, arrays[out].shape)
     reads = [read for reader in tiles.group.members for read in reader.reads]
     return any(read.array == array and flat(read, arrays) != place for read in reads)
 

@@ -16,10 +16,10 @@ import numpy as np
 
 from accelopt.algorithm import ir
 from accelopt.algorithm.contraction import Contraction
-from accelopt.algorithm.index import Axis, Index
+from accelopt.algorithm.index import Axis, Index, element_number
 from accelopt.hardware.gpus import GPU
 from accelopt.kernels.triton.emission.functions import COSTLY, FORMATS
-from accelopt.kernels.triton.emission.groups import Group, Member, address, flat
+from accelopt.kernels.triton.emission.groups import Group, Member, flat
 from accelopt.kernels.triton.emission.runtime_bounds import Bound, bound_by, index_in
 from accelopt.kernels.triton.emission.schedule import Kernel, NotEmitted
 from accelopt.kernels.triton.emission.simplifying import conditions_of, unguarded
@@ -398,7 +398,7 @@ def _unique_bytes(tiles: Tiles, arrays: Mapping[str, ir.Array], stored: set[str]
             total += bytes_once * (1 + AGAIN * max(0, walks.get(read.array, 1) - 1))
         if member.out in stored:
             array = arrays[member.out]
-            touched = math.prod(a.extent for a in address(member.place, array.shape).axes)
+            touched = math.prod(a.extent for a in element_number(member.place, array.shape).axes)
             total += item_bytes(array) * min(math.prod(array.shape), touched)
     return total
 

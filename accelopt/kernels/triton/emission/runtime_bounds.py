@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from accelopt.algorithm.index import ZERO, Index
-from accelopt.algorithm.ir import Apply, Constant, Expression, Position
+from accelopt.algorithm.ir import Apply, Constant, Expression, Position, times
 
 TURNED = {"less": "greater", "less_equal": "greater_equal"}
 
@@ -102,7 +102,7 @@ def sum_of(terms: Iterable[tuple[Expression, int]]) -> Expression:
     ordered = sorted(terms, key=lambda pair: (-pair[1], str(pair[0])))
     made: Expression | None = None
     for term, factor in ordered:
-        part = term if abs(factor) == 1 else Apply("multiply", (term, Constant(float(abs(factor)))))
+        part = times(term, float(abs(factor)))
         if made is None:
             made = part if factor > 0 else Apply("negative", (part,))
         else:

@@ -159,9 +159,8 @@ class _Rows:
         """The axis of a definition that is the row whose segment it asks for."""
         rows = {
             read.indices[self.moved.get(read.array, 0)]
-            for expression in ir.expressions_of(definition)
-            for read in ir.walk(expression)
-            if isinstance(read, ir.Read) and read.array in (self.segments.name, *self.moved)
+            for read in ir.reads_in(definition)
+            if read.array in (self.segments.name, *self.moved)
         }
         asked = [axis for axis in definition.axes if rows == {index_of(axis)}]
         return asked[0] if asked else None
@@ -174,10 +173,8 @@ class _Rows:
         if isinstance(expression, ir.Position) and row in expression.index.axes:
             factor = expression.index.coefficient(row)
             here = ir.Position(expression.index.substitute({row: index_of(self.place)}))
-            times = (
-                start if factor == 1 else ir.Apply("multiply", (start, ir.Constant(float(factor))))
-            )
-            return ir.Apply("add", (here, times)) if expression.index.is_affine else None
+            placed = ir.Apply("add", (here, ir.times(start, float(factor))))
+            return placed if expression.index.is_affine else None
         if isinstance(expression, ir.Read):
             if expression.array == self.segments.name:
                 return ir.Position(index_of(number))

@@ -8,7 +8,7 @@ Here that is `exp(x[k] - m) if k <= 99 else 0`, and a sum of it runs over 100 el
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from accelopt.algorithm import ir
 from accelopt.algorithm.contraction import Contraction, contraction, factors_of, product_of
+from accelopt.algorithm.equal_definitions import defined_once
 from accelopt.algorithm.functions import FUNCTIONS
 from accelopt.algorithm.index import ZERO, Axis, Index, index_of
 from accelopt.algorithm.value_nodes import NEUTRAL
@@ -35,7 +36,7 @@ def simplified(algorithm: ir.Algorithm) -> ir.Algorithm:
     definitions = [_simple(d) for d in definitions]
     made = _joined_sums(replace(algorithm, definitions=tuple(definitions)))
     made = replace(made, definitions=tuple(_by_steps(_narrowed(d)) for d in made.definitions))
-    return in_base_two(_once(_as_read(made)))
+    return in_base_two(defined_once(_as_read(made), results_read=False))
 
 
 def _by_steps(definition: D) -> D:
@@ -43,7 +44,7 @@ def _by_steps(definition: D) -> D:
     if not isinstance(definition, ir.Reduce):
         return definition
     last: dict[Axis, tuple[int, int]] = {}
-    for read in reads_of(definition):
+    for read in ir.reads_in(definition):
         for place, index in enumerate(read.indices, -len(read.indices)):
             for axis in index.axes:
                 step = place, -abs(index.coefficient(axis))
@@ -58,7 +59,7 @@ def _as_read(algorithm: ir.Algorithm) -> ir.Algorithm:
     found = list(algorithm.definitions)
     for number in reversed(range(len(found))):
         own = found[number]
-        reads = [read for later in found for read in reads_of(later) if read.array == own.out]
+        reads = [read for later in found for read in ir.reads_in(later) if read.array == own.out]
         if own.out in results or isinstance(own, ir.Scan) or not reads:
             continue
         most = [max(read.indices[n].bounds[1] for read in reads) + 1 for n in range(len(own.axes))]
@@ -70,80 +71,6 @@ def _as_read(algorithm: ir.Algorithm) -> ir.Algorithm:
         axes = tuple(fewer.get(axis, axis) for axis in own.axes)
         found[number] = replace(ir.with_expressions(own, bodies), axes=axes)
     return replace(algorithm, definitions=tuple(found))
-
-
-def _once(algorithm: ir.Algorithm) -> ir.Algorithm:
-    """With what is defined twice, under other names and orders of its axes and factors, defined once."""
-    first: dict[ir.Definition, tuple[str, list[Axis]]] = {}
-    same: dict[str, tuple[str, list[int]]] = {}
-    kept: list[ir.Definition] = []
-    results = {array.name for array in algorithm.outputs}
-
-    def renamed(expression: ir.Expression) -> ir.Expression:
-        if isinstance(expression, ir.Read) and expression.array in same:
-            name, places = same[expression.array]
-            return ir.Read(name, tuple(expression.indices[n] for n in places))
-        return ir.with_parts(expression, map(renamed, ir.parts_of(expression)))
-
-    for definition in algorithm.definitions:
-        made = ir.with_expressions(definition, map(renamed, ir.expressions_of(definition)))
-        kept.append(made)
-        if isinstance(made, ir.Scan) or made.out in results:
-            continue
-        plain, names = _plain(made)
-        name, axes = first.setdefault(plain, (made.out, names))
-        if name != made.out:
-            same[made.out] = name, [names.index(axis) for axis in axes]
-            kept.pop()
-    return replace(algorithm, definitions=tuple(kept))
-
-
-def _plain(definition: ir.Map | ir.Reduce) -> tuple[ir.Definition, list[Axis]]:
-    """A definition with its axes named and its factors in the order in which they are met, and what
-    its own axes are called."""
-    keys: dict[ir.Expression, str] = {}
-    body = _sorted(definition.expression, keys)
-    own = (*definition.axes, *(definition.reduced if isinstance(definition, ir.Reduce) else ()))
-    met = dict.fromkeys([*_met(body), *own])
-    names = {axis: Axis(f"{n}", axis.extent) for n, axis in enumerate(met)}
-    body = ir.substituted(body, {a: index_of(b) for a, b in names.items()}, {})
-    called = [names[axis] for axis in definition.axes]
-    ordered = tuple(sorted(called, key=lambda axis: int(axis.name)))
-    plain = replace(definition, out="", expression=body, axes=ordered)
-    if isinstance(plain, ir.Reduce):
-        plain = replace(plain, reduced=tuple(sorted(names[a] for a in plain.reduced)))
-    return plain, called
-
-
-def _met(expression: ir.Expression) -> Iterator[Axis]:
-    """The axes in an expression as one meets them, the largest steps first."""
-    for index in ir.indices_of(expression):
-        for term, _ in sorted(index.terms, key=lambda pair: -abs(pair[1])):
-            inner = index_of(term) if isinstance(term, Axis) else term.inner
-            yield from sorted(inner.axes, key=lambda axis: -abs(inner.coefficient(axis)))
-    for part in ir.parts_of(expression):
-        yield from _met(part)
-
-
-def _sorted(expression: ir.Expression, keys: dict[ir.Expression, str]) -> ir.Expression:
-    """With the arguments of what commutes in one order, whatever their axes are called."""
-    parts = [_sorted(part, keys) for part in ir.parts_of(expression)]
-    if isinstance(expression, ir.Apply) and expression.function in COMMUTE:
-        parts.sort(key=lambda part: _key(part, keys))
-    return ir.with_parts(expression, parts)
-
-
-COMMUTE = ("add", "multiply", "maximum", "minimum", "logical_and")
-
-
-def _key(expression: ir.Expression, keys: dict[ir.Expression, str]) -> str:
-    if expression not in keys:
-        kind = getattr(expression, "function", getattr(expression, "array", ""))
-        steps = [[i.constant, *sorted(f for _, f in i.terms)] for i in ir.indices_of(expression)]
-        number = expression.value if isinstance(expression, ir.Constant) else ""
-        inner = [_key(part, keys) for part in ir.parts_of(expression)]
-        keys[expression] = f"{type(expression).__name__}{kind}{number}{steps}{inner}"
-    return keys[expression]
 
 
 def _simple(definition: D) -> D:
@@ -440,12 +367,6 @@ def conditions_of(definition: ir.Reduce) -> tuple[Index | ir.Expression, ...]:
         found += test
         body = branch(body)
     return tuple(found)
-
-
-def reads_of(definition: ir.Definition) -> list[ir.Read]:
-    """Every element that a definition reads."""
-    parts = (part for e in ir.expressions_of(definition) for part in ir.walk(e))
-    return [part for part in parts if isinstance(part, ir.Read)]
 
 
 def product_in(definition: ir.Definition) -> Contraction | None:

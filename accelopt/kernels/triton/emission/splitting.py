@@ -39,7 +39,9 @@ def in_two(algorithm: ir.Algorithm, split: Split) -> ir.Algorithm:
             assert isinstance(one, (ir.Map, ir.Reduce)) and isinstance(two, ir.Reduce)
             local = _local(b, name, part)
             factor: ir.Expression = ir.Apply("exp", (grown(local, b),))
-            held = next(r for r in _reads(local, f"{name}_parts"))
+            held = next(
+                p for p in ir.walk(local) if isinstance(p, ir.Read) and p.array == f"{name}_parts"
+            )
             some = ir.Apply("greater", (held, ir.Constant(NOTHING)))
             factor = ir.Apply("select", (some, factor, ir.Constant(0.0)))
             made.append(replace(one, expression=_local(one.expression, name, part)))
@@ -87,12 +89,10 @@ def _parted(definition: ir.Reduce, count: int) -> tuple[ir.Definition, ir.Defini
 
 def _local(expression: ir.Expression, name: str, part: Axis) -> ir.Expression:
     """With the maximum of a part in the place of that of all."""
-    if isinstance(expression, ir.Read) and expression.array == name:
-        indices: tuple[Index, ...] = (index_of(part), *expression.indices)
-        return ir.Read(f"{name}_parts", indices)
-    return ir.with_parts(expression, [_local(p, name, part) for p in ir.parts_of(expression)])
 
+    def of_part(read: ir.Expression) -> ir.Expression | None:
+        if not isinstance(read, ir.Read) or read.array != name:
+            return None
+        return ir.Read(f"{name}_parts", (index_of(part), *read.indices))
 
-def _reads(expression: ir.Expression, name: str) -> list[ir.Read]:
-    own = [expression] if isinstance(expression, ir.Read) and expression.array == name else []
-    return own + [read for part in ir.parts_of(expression) for read in _reads(part, name)]
+    return ir.rewritten(expression, of_part)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from accelopt.algorithm import ir
 from accelopt.algorithm.functions import ROUNDINGS
-from accelopt.algorithm.index import Axis, Floor, Index, index_of
+from accelopt.algorithm.index import Axis, Floor, Index, element_number, index_of
 from accelopt.kernels.triton.emission.base_two import LN_2, factor_of
 from accelopt.kernels.triton.emission.descriptors import Block, block_at
 from accelopt.kernels.triton.emission.functions import (
@@ -30,7 +30,7 @@ from accelopt.kernels.triton.emission.functions import (
     number_text,
     power_text,
 )
-from accelopt.kernels.triton.emission.groups import Member, address
+from accelopt.kernels.triton.emission.groups import Member
 from accelopt.kernels.triton.emission.schedule import NotEmitted
 from accelopt.kernels.triton.emission.simplifying import tests_of, unguarded
 from accelopt.kernels.triton.emission.tiles import Axes, Tiles
@@ -322,9 +322,7 @@ class ValueText:
         if all(g.kind == "int" or is_whole(g.text) for g in given) and name in (
             "add", "subtract", "multiply"):  # fmt: skip
             sign = {"add": "+", "subtract": "-", "multiply": "*"}[name]
-            parts = [
-                str(int(float(g.text.strip("()")))) if is_number(g.text) else g.text for g in given
-            ]
+            parts = self._alike(given)
             return Text(f"({parts[0]} {sign} {parts[1]})", "int")
         texts = [self.single(g) for g in given]
         if name == "power" and is_number(texts[1]):
@@ -415,7 +413,7 @@ class ValueText:
         array = self.arrays[read.array]
         if array.dtype not in FORMATS:
             raise NotEmitted(f"{read.array} is {array.dtype}, which the kernels do not compute in")
-        index = address(read.indices, array.shape)
+        index = element_number(read.indices, array.shape)
         if read.array in self.blocks:
             block = block_at(index, array, self.tiles)
             text = self.fresh(read.array)

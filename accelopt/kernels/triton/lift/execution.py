@@ -10,11 +10,11 @@ from typing import Any, cast
 import numpy as np
 
 from accelopt.algorithm.definitions import DefinedOutput
-from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.index import Axis, Index, digits, element_number, index_of
 from accelopt.algorithm.ir import Constant, Position
 from accelopt.algorithm.loop_results import settled
 from accelopt.algorithm.numpy_functions import select
-from accelopt.algorithm.traced_array import NotTraced, axes_of_shape, digits, row_major
+from accelopt.algorithm.traced_array import NotTraced, axes_of_shape
 from accelopt.algorithm.value_nodes import Element, Value
 from accelopt.kernels.triton.lift.kernel_trace import KernelTrace, Tile
 from accelopt.kernels.triton.lift.memory import Buffer, Write, applied, content, where_is, written
@@ -265,7 +265,7 @@ class Execution:
         kept = tuple(axis for axis in axes if axis.extent > 1)
         self.stages.append(DefinedOutput(name, kept, value, tile.dtype.name, shape))
         indices = [index_of(a) if a.extent > 1 else Index() for a in axes]
-        element = Element(name, number, tile.dtype.name, row_major(indices, shape))
+        element = Element(name, number, tile.dtype.name, element_number(indices, shape))
         return self.trace.array(tile.shape, tile.dtype, self.values.same(element))
 
     def names(self) -> int:

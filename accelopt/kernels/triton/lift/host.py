@@ -21,13 +21,13 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
-from accelopt.algorithm.index import Index
+from accelopt.algorithm.index import Index, digits
 from accelopt.algorithm.ir import Constant
+from accelopt.algorithm.linear import row_major
 from accelopt.algorithm.traced_array import (
     NotTraced,
     TracedArray,
     axes_of_shape,
-    digits,
     identity,
     index_value,
     is_float,
@@ -366,8 +366,7 @@ def _called(name: str, tensor: Tensor, *given: Any, **more: Any) -> Any:
 
 def _laid_out(shape: Sequence[int]) -> np.ndarray:
     """An array of a shape whose strides are those of a new tensor."""
-    strides = [math.prod(shape[n + 1 :]) for n in range(len(shape))]
-    return np.lib.stride_tricks.as_strided(np.empty(1, np.int8), shape, strides)
+    return np.lib.stride_tricks.as_strided(np.empty(1, np.int8), shape, row_major(shape))
 
 
 def _reshaped(elements: np.ndarray, wanted: Sequence[int]) -> np.ndarray | None:

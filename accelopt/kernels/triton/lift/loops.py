@@ -8,7 +8,7 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.index import Axis, Index, element_number, index_of
 from accelopt.algorithm.ir import Constant
 from accelopt.algorithm.loop_results import settled
 from accelopt.algorithm.normal_forms import apply
@@ -21,7 +21,6 @@ from accelopt.algorithm.traced_array import (
     identity,
     index_value,
     is_float,
-    row_major,
 )
 from accelopt.algorithm.value_nodes import NEUTRAL, Application, Carried, Choice, Value
 from accelopt.algorithm.values import Values
@@ -117,7 +116,7 @@ class TracedLoop:
                     continue
                 number = self.numbers.setdefault(f"{name} {n}", self.execution.names())
                 around = tuple(map(index_of, self.record.around))
-                address = row_major(identity(leaf.shape), leaf.shape)
+                address = element_number(identity(leaf.shape), leaf.shape)
                 state = Carried(number, address, self.path, around, index_of(self.axis), leaf.value)
                 made[name].append(self.trace.array(leaf.shape, leaf.dtype, self.values.same(state)))
         return made
@@ -239,7 +238,7 @@ class TracedLoop:
                         after.append(self._moved(leaf, steps[name, k], self._count()))
                         continue
                     number = self.numbers[f"{name} {k}"]
-                    address = row_major(identity(leaf.shape), leaf.shape)
+                    address = element_number(identity(leaf.shape), leaf.shape)
                     value = closed(self.execution, number, address, self.path, around)
                     after.append(self.trace.array(leaf.shape, ended[name][k].dtype, value))
             except NotTraced as refusal:

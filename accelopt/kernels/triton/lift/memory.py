@@ -15,6 +15,7 @@ import numpy as np
 from accelopt.algorithm.addresses import AxisSolution, solve
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.ir import Constant
+from accelopt.algorithm.linear import row_major
 from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.numpy_functions import scalar, select
 from accelopt.algorithm.reductions import fold
@@ -88,14 +89,10 @@ def where_is(write: Write, address: Index) -> AxisSolution | None:
         return found
     # A number is the place that is asked for, less what is added to it in its dimension.
     step = write.address.coefficient(write.numbers[0][0])
-    above = min((s for s in _strides(write.shape) if s > step), default=math.prod(write.shape))
+    above = min((s for s in row_major(write.shape) if s > step), default=math.prod(write.shape))
     beside = {a for a in unknown if step <= abs(write.address.coefficient(a)) < above}
     rest = unknown - beside | {write.numbers[0][0]}
     return solve(write.address, rest, address, write.shape, _facts(write.mask))
-
-
-def _strides(shape: Sequence[int]) -> list[int]:
-    return [math.prod(shape[n + 1 :]) for n in range(len(shape))]
 
 
 def _facts(mask: Value) -> tuple[Index, ...]:

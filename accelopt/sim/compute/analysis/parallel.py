@@ -134,7 +134,7 @@ def _footprints(
         for index, stride in zip(use.access.block, layout.block_strides, strict=True)
     ]
     rows, columns = _coordinates(use, row)
-    if _lowest(columns, mask) < 0 or mask.upper_bound(columns) >= row:
+    if (-mask.upper_bound(columns * -1)) < 0 or mask.upper_bound(columns) >= row:
         return [*found, None, None]
     return [*found, _footprint(rows, loop, fixed), _footprint(columns, loop, fixed)]
 
@@ -143,10 +143,6 @@ def _mask(use: Use) -> Mask:
     """The instruction's mask, if its axes are the use's."""
     same = use.access.shape == mask_shape(use.instruction)
     return use.instruction.mask if same and mask_is_aligned(use) else Mask()
-
-
-def _lowest(expression: Affine, mask: Mask) -> int:
-    return -mask.upper_bound(expression * -1)
 
 
 def _coordinates(use: Use, row: int) -> tuple[Affine, Affine]:

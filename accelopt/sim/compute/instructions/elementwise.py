@@ -11,7 +11,8 @@ from accelopt.sim.access import Access
 from accelopt.sim.compute.instructions import arithmetic
 from accelopt.sim.compute.instructions.arithmetic import Unary
 from accelopt.sim.compute.instructions.reductions import register_reduction
-from accelopt.sim.compute.tiles.operands import Closure, Destination, LaneSite, ReadClosure, column
+from accelopt.sim.compute.tiles.elements import column
+from accelopt.sim.compute.tiles.operands import Closure, Destination, LaneSite, ReadClosure
 from accelopt.sim.operators import BINARY, BITWISE
 from accelopt.sim.program import Engine
 

@@ -9,7 +9,8 @@ import numpy as np
 from accelopt.sim import dtypes
 from accelopt.sim.compute.analysis.uses import carried_loops
 from accelopt.sim.compute.instructions import arithmetic
-from accelopt.sim.compute.tiles.operands import Closure, Destination, LaneSite, ReadClosure, column
+from accelopt.sim.compute.tiles.elements import column
+from accelopt.sim.compute.tiles.operands import Closure, Destination, LaneSite, ReadClosure
 from accelopt.sim.operators import BITWISE
 
 PARTITIONS = 128
@@ -34,10 +35,6 @@ def _store(destination: Destination) -> Callable[[np.ndarray], None]:
     return lambda values: np.copyto(target(), values)
 
 
-def _free_axes(rank: int) -> tuple[int, ...]:
-    return tuple(range(1, rank))
-
-
 def register_reduction(site: LaneSite, engine: str) -> Callable[[np.ndarray], None] | None:
     """Reduces an instruction's result over its free axes into the engine's 128 registers as
     `reduce_cmd` says, and reads them out to `reduce_result`; None when nothing asks for it."""
@@ -50,7 +47,7 @@ def register_reduction(site: LaneSite, engine: str) -> Callable[[np.ndarray], No
     op = site.text("reduce_op") or "add"
     function = arithmetic.binary(op)
     held, own = site.lane.accumulators, (site.instruction.core, engine)
-    axes = _free_axes(len(site.result.shape))
+    axes = tuple(range(1, len(site.result.shape)))
     keys = (-len(site.result.shape), None)
     store = None if output is None else _store(site.destination(output, keys=keys))
 

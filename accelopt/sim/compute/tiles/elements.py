@@ -193,10 +193,17 @@ def _index_values(
             return lines.repeat(group, axis=0).reshape(access.shape)
 
         return of_groups
-    missing = rank - len(index.shape)
-    if missing > 0 and index.shape[0] == access.shape[0]:
-        index = replace(
-            index, shape=index.shape + (1,) * missing, strides=index.strides + (0,) * missing
-        )
+    if index.shape[0] == access.shape[0]:
+        index = column(index, rank)
     read = site.view(index, keys[rank - len(index.shape) :])
     return lambda: read().astype(np.int64)
+
+
+def column(access: Access, rank: int) -> Access:
+    """A (P, 1) tile as a tile of a higher rank whose free axes have length 1."""
+    missing = rank - len(access.shape)
+    if missing <= 0:
+        return access
+    return replace(
+        access, shape=access.shape + (1,) * missing, strides=access.strides + (0,) * missing
+    )

@@ -22,7 +22,7 @@ from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine
 from accelopt.sim.compute.analysis.storage import Storage
 from accelopt.sim.compute.tiles.addressing import Address, byte_address, distinct_values, executions
-from accelopt.sim.compute.tiles.elements import Elements, Keys
+from accelopt.sim.compute.tiles.elements import Elements, Keys, column
 from accelopt.sim.compute.tiles.masked_tiles import Pattern, Window, compiler
 from accelopt.sim.compute.tiles.thread_state import Lane
 from accelopt.sim.errors import KernelIndexError, Unsupported
@@ -296,16 +296,6 @@ def _positions(access: Access) -> tuple[int, ...]:
 @functools.lru_cache(maxsize=16)
 def _axes(rank: int) -> tuple[int, ...]:
     return tuple(range(-rank, 0))
-
-
-def column(access: Access, rank: int) -> Access:
-    """A (P, 1) tile as a tile of a higher rank whose free axes have length 1."""
-    missing = rank - len(access.shape)
-    if missing <= 0:
-        return access
-    return replace(
-        access, shape=access.shape + (1,) * missing, strides=access.strides + (0,) * missing
-    )
 
 
 def _touched(pattern: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

@@ -27,7 +27,7 @@ from accelopt.sim.isa.opcode import Opcode
 from accelopt.sim.mask import EVERYTHING, NOTHING, Mask
 from accelopt.sim.operators import COMPARISONS
 from accelopt.sim.program import AttributeValue, Buffer, Engine
-from accelopt.sim.rules import indexing, operands, shapes
+from accelopt.sim.rules import indexing, operands
 from accelopt.sim.tracer import current
 
 Number = (int, float, bool, np.number, np.bool_)
@@ -142,13 +142,14 @@ def _bad_arguments(function: Callable[..., Any], problem: str, mend: str = "") -
     )
 
 
-def calls_of(*modules: ModuleType) -> dict[str, Any]:
-    """The NKI calls that modules define, by name."""
+def names_of(*modules: ModuleType) -> dict[str, Any]:
+    """The NKI calls that modules define, by name, and what else their `__all__` lists."""
     return {
         name: value
         for module in modules
         for name, value in vars(module).items()
-        if hasattr(value, "__wrapped__") and value.__module__ == module.__name__
+        if name in vars(module).get("__all__", ())
+        or (hasattr(value, "__wrapped__") and value.__module__ == module.__name__)
     }
 
 
@@ -241,14 +242,16 @@ def _fits(api_name: str, name: str, view: TensorView, row: OperandLimits) -> boo
     elements = math.prod(shape[1:])
     problems: list[KernelError] = []
     if len(shape) > row.rank:
-        problems.append(shapes.too_many_dimensions(api_name, name, shape, row.rank))
+        problems.append(operands.too_many_dimensions(api_name, name, shape, row.rank))
     if shape[0] > row.partitions:
-        problems.append(shapes.dimension_too_large(api_name, name, shape, shape[0], row.partitions))
+        problems.append(
+            operands.dimension_too_large(api_name, name, shape, shape[0], row.partitions)
+        )
     most = row.free or (limits.MAX_FREE_IN_PSUM if view.in_psum else limits.MAX_FREE_IN_SBUF)
     if row.vector and elements != 1:
         problems.append(operands.not_a_vector(name, elements))
     elif not row.at_least <= elements <= most:
-        problems.append(shapes.dimension_too_large(api_name, name, shape, elements, most))
+        problems.append(operands.dimension_too_large(api_name, name, shape, elements, most))
     if (view.in_psum and not row.psum) or (not view.in_psum and not row.sbuf):
         mend = "Copy it with nl.copy (or nisa.tensor_copy) first."
         problems.append(operands.wrong_memory(name, repr(view), row.memories, mend))
@@ -272,7 +275,7 @@ def check_same_partitions(**tiles: TensorView | None) -> None:
 def check_partitions(shape: tuple[int, ...]) -> None:
     """At most 128 partitions."""
     if shape and shape[0] > limits.MAX_PARTITIONS:
-        fail(shapes.too_many_partitions(shape[0], limits.MAX_PARTITIONS))
+        fail(operands.too_many_partitions(shape[0], limits.MAX_PARTITIONS))
 
 
 def column(value: Any) -> Any:

@@ -7,12 +7,11 @@ from typing import Any, NoReturn
 import numpy as np
 
 from accelopt.sim.affine import Affine, LoopVariable, Term, TileAxis, variable
-from accelopt.sim.call_sites import running_line
-from accelopt.sim.conditions import is_tested
-from accelopt.sim.dialects.neuronxcc.branching import enter_branch
-from accelopt.sim.errors import KernelError, KernelSyntaxError, KernelTypeError
+from accelopt.sim.call_sites import running_frame, running_line
+from accelopt.sim.conditions import escapes, is_tested
+from accelopt.sim.errors import KernelError, KernelSyntaxError, KernelTypeError, SourceLine
 from accelopt.sim.mask import EVERYTHING, NOTHING, Mask
-from accelopt.sim.rules import control_flow, indexing
+from accelopt.sim.rules import indexing, kernels
 from accelopt.sim.tracer import current
 
 NO_LOOPS: frozenset[int] = frozenset()
@@ -196,7 +195,7 @@ class TileIndex:
     def _used_as_number(self, *_: Any) -> NoReturn:
         if self.shape or not (self.loops or self.affine.loop_variables):
             raise _not_a_number()
-        raise _at_line(control_flow.index_as_number())
+        raise _at_line(kernels.index_as_number())
 
     __index__ = __int__ = __float__ = __truediv__ = __rtruediv__ = __pow__ = _used_as_number
     __rpow__ = __rfloordiv__ = __rmod__ = __hash__ = _used_as_number  # type: ignore[assignment]
@@ -270,7 +269,7 @@ class MaskExpression:
         if self.mask.always or self.mask.never:
             return self.mask.always != self.negated
         if any(constraint.axes for constraint in self.mask.constraints):
-            raise _at_line(control_flow.condition_on_arange())
+            raise _at_line(kernels.condition_on_arange())
         current().demand(variables)
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -370,3 +369,26 @@ class MeshGridMaker:
             _counting(start, tile_axis(at - len(shape), shape[at]), shape)
             for at, start in enumerate(starts)
         )
+
+
+def enter_branch() -> None:
+    """The running line is a condition that depends on loop indices: its branches become scopes of tensors,
+    and what leaves them is refused, for NKI runs all branches, under predicates, so a name that one of
+    them binds has no one value afterwards. A tensor updated by `+=` stays the tensor that it is."""
+    tracer = current()
+    tracer.note_condition()
+    frame = running_frame()
+    if frame is None:
+        return
+    found = escapes(frame.f_code.co_filename, frame.f_lineno)
+    for escape in found.names:
+        if escape.updated and isinstance(
+            frame.f_locals.get(escape.name), tracer.conventions.view_type
+        ):
+            continue
+        error = kernels.bound_in_branch(escape.name, found.line)
+        error.source = SourceLine(frame.f_code.co_filename, escape.line)
+        error.args = (str(error),)
+        tracer.refuse(error)
+    if found.skips:
+        tracer.refuse(kernels.left_early("continue in a branch on its index"))

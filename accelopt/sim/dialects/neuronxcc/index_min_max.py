@@ -15,9 +15,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from accelopt.sim.affine import Affine, LoopVariable
-from accelopt.sim.dialects.neuronxcc.branching import enter_branch
-from accelopt.sim.dialects.neuronxcc.index import MaskExpression, TileIndex
-from accelopt.sim.rules import control_flow
+from accelopt.sim.dialects.neuronxcc.index import MaskExpression, TileIndex, enter_branch
+from accelopt.sim.rules import kernels
 from accelopt.sim.tracer import current
 
 
@@ -79,7 +78,7 @@ class Extremum:
     __rmul__ = __mul__
 
     def _number(self, *_: Any) -> NoReturn:
-        raise current().blamed(control_flow.undecided_extremum())
+        raise current().blamed(kernels.undecided_extremum())
 
     __index__ = __int__ = __float__ = __floordiv__ = __mod__ = __truediv__ = __trunc__ = _number
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from accelopt.sim import rules, source_text
+from accelopt.sim import kernel_loading, rules
 from accelopt.sim.affine import Affine, LoopVariable, variable
 from accelopt.sim.call_sites import running_line
 from accelopt.sim.dialects.host import HOST, arrays_of, in_framework_of, tell
@@ -93,19 +93,16 @@ class Kernel:
 
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any], target: str) -> Any:
         """On the host: the results as NumPy arrays, measured and kept in files as the mode asks."""
-        from accelopt.sim.dialects.neuronxcc import (  # which tracing alone does not need
-            launch,
-            measurement,
-        )
+        from accelopt.sim.dialects.neuronxcc import launch
 
         program = trace_kernel(self, args, kwargs, target=target)
         rules.check(program)
         tell(program)
         if self.mode in HOST_MODES:
-            measurement.keep_files(program, self.options)
+            launch.keep_files(program, self.options)
         if self.mode in MEASURED_MODES:
             measured = self.options.get("measured_by") or self
-            self.benchmark_result = measured.benchmark_result = measurement.benchmark(program)
+            self.benchmark_result = measured.benchmark_result = launch.benchmark(program)
             return launch.undefined_results(program)
         return launch.execute(
             program,
@@ -169,7 +166,7 @@ def trace_kernel(
             on_chip_allowed=wrapped.mode == "simulation",
         )  # fmt: skip
 
-    source_text.restore(function)
+    kernel_loading.restore(function)
     code = function.__code__
     return trace(
         record,

@@ -10,10 +10,11 @@ import textwrap
 from collections.abc import Callable
 from typing import Any
 
+from accelopt.algorithm.linear import row_major
 from accelopt.sim.affine import ZERO
 from accelopt.sim.dialects.neuronxcc.builder import fail, transfer
 from accelopt.sim.dialects.neuronxcc.poison import Poison
-from accelopt.sim.dialects.neuronxcc.tensor import TensorView, row_major, whole
+from accelopt.sim.dialects.neuronxcc.tensor import TensorView, whole
 from accelopt.sim.errors import KernelTypeError
 from accelopt.sim.program import Buffer, Tensor
 from accelopt.sim.rules import kernels, operands

@@ -9,6 +9,7 @@ from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
+from accelopt.algorithm.linear import row_major
 from accelopt.sim.access import Access, Indirect
 from accelopt.sim.affine import ZERO, Affine
 from accelopt.sim.call_sites import running_line
@@ -16,7 +17,7 @@ from accelopt.sim.dialects.neuronxcc.index import TileIndex, broadcast_shapes
 from accelopt.sim.errors import KernelAssertionError, KernelError, KernelTypeError, KernelValueError
 from accelopt.sim.mask import EVERYTHING, Mask
 from accelopt.sim.program import Buffer, Tensor
-from accelopt.sim.rules import control_flow, indexing, operands, shapes
+from accelopt.sim.rules import indexing, kernels, operands
 from accelopt.sim.tracer import current
 
 View = TypeVar("View", bound="TensorView")
@@ -161,7 +162,7 @@ class TensorView:
             _fail(operands.not_a_tile(repr(self), "its block dimensions cannot be reshaped"))
         tile = wanted[blocks:]
         if self.on_chip and (not tile or tile[0] != self.tile_shape[0]):
-            _fail(shapes.leading_dimension(repr(self), wanted))
+            _fail(operands.leading_dimension(repr(self), wanted))
         strides = reshaped_strides(self.tile_shape, self.strides, tile)
         if strides is None:
             mend = "Reshape before slicing, or copy it first."
@@ -184,7 +185,7 @@ class TensorView:
         view = self
         for at in sorted(int(n) % rank for n in axes):
             if view.on_chip and at <= view.open_blocks:
-                _fail(shapes.leading_dimension(repr(view), (1, *view.shape)))
+                _fail(operands.leading_dimension(repr(view), (1, *view.shape)))
             tile = at - view.open_blocks
             view = view.replaced(
                 shape=(*view.shape[:at], 1, *view.shape[at:]),
@@ -234,10 +235,10 @@ class TensorView:
     def __bool__(self) -> bool:
         line = current_line()
         if line.startswith("while"):
-            _fail(control_flow.while_on_tensor())
+            _fail(kernels.while_on_tensor())
         if line.startswith(("if ", "elif ", "if(", "assert ")) and self.shape in ((1, 1), (1,), ()):
-            _fail(control_flow.condition_on_tensor())
-        _fail(control_flow.ambiguous_truth())
+            _fail(kernels.condition_on_tensor())
+        _fail(kernels.ambiguous_truth())
 
     def __iter__(self) -> Any:
         _no_data("a tensor cannot be iterated over", "Loop over nl.affine_range and index it.")
@@ -272,16 +273,6 @@ def whole(tensor: Tensor) -> TensorView:
 
 
 @functools.lru_cache(maxsize=4096)
-def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides of a contiguous tile."""
-    strides: list[int] = []
-    step = 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= size
-    return tuple(reversed(strides))
-
-
 def reshaped_strides(
     shape: tuple[int, ...], strides: tuple[int, ...], wanted: tuple[int, ...]
 ) -> tuple[int, ...] | None:

@@ -9,7 +9,7 @@ from accelopt.sim.call_sites import running_line
 from accelopt.sim.dialects.neuronxcc.builder import fail
 from accelopt.sim.dialects.neuronxcc.tensor import current_line
 from accelopt.sim.errors import Unsupported
-from accelopt.sim.rules import control_flow, indexing
+from accelopt.sim.rules import indexing, kernels
 from accelopt.sim.trace import AbstractTensor
 
 
@@ -54,8 +54,8 @@ class scalar:
             raise Unsupported("do-while loops on nt.scalar", "Loop a fixed number of times.",
                               running_line())  # fmt: skip
         if current_line().startswith("while"):
-            fail(control_flow.while_on_tensor())
-        fail(control_flow.condition_on_tensor())
+            fail(kernels.while_on_tensor())
+        fail(kernels.condition_on_tensor())
 
     def _used_as_number(self, *_: Any) -> NoReturn:
         mend = "Pass the number as an argument of the kernel."

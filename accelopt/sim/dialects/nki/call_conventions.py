@@ -10,15 +10,30 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from typing import Any, TypeVar
 
+import numpy as np
+
 from accelopt.hardware import TARGETS
 from accelopt.sim import dtypes
 from accelopt.sim.dialects.neuronxcc import assignment, builder
 from accelopt.sim.dialects.neuronxcc.builder import fail, refuse
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView, reshaped_strides
+from accelopt.sim.dialects.nki import versions
 from accelopt.sim.errors import KernelTypeError, KernelValueError
 from accelopt.sim.program import Engine
 from accelopt.sim.rules import operands
 from accelopt.sim.tracer import current
+
+
+def element_of(dtype: Any) -> np.dtype:
+    """A number format; those of microscaling begin with NeuronCore-v4."""
+    element = builder.parse_dtype(dtype)
+    if element == dtypes.FLOAT8_E8M0FNU:
+        versions.use("nki.language.float8_e8m0fnu")
+    target = current().target
+    if dtypes.is_packed(element) and TARGETS[target].generation < 4:
+        refuse(operands.needs_microscaling(f"a tensor of {dtypes.name_of(element)}", target))
+    return element
+
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

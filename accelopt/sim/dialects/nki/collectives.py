@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from accelopt.sim import dtypes
 from accelopt.sim.dialects.neuronxcc.absent import absent_names
-from accelopt.sim.dialects.neuronxcc.builder import calls_of, emit, fail, transfer
+from accelopt.sim.dialects.neuronxcc.builder import emit, fail, names_of, transfer
 from accelopt.sim.dialects.neuronxcc.isa.checks import endpoint
 from accelopt.sim.dialects.neuronxcc.operation_names import op_name
 from accelopt.sim.dialects.neuronxcc.subscript import subscript
@@ -410,7 +410,7 @@ def rank_id() -> NkiScalar:
     return NkiScalar(made(current().rank).tile)
 
 
-_CALLS = calls_of(sys.modules[__name__])
+_CALLS = names_of(sys.modules[__name__])
 globals().update(versions.changed("nki.collectives", _CALLS))
 __all__ = ["ReplicaGroup", "rg_partition_op", *_CALLS]
 __getattr__ = absent_names("nki.collectives", {})

@@ -22,7 +22,7 @@ from accelopt.sim.affine import Affine
 from accelopt.sim.errors import KernelError
 from accelopt.sim.isa.limits import PSUM_BANK_BYTES
 from accelopt.sim.program import Buffer, Loop, Placement, Program, ProgramNode, Tensor
-from accelopt.sim.rules.allocation import bad_placement
+from accelopt.sim.rules.operands import bad_placement
 
 ALIGNMENT = 8
 """Bytes: where a tensor that covers others begins and ends, so that every format divides it."""

@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from accelopt.algorithm.linear import row_major
 from accelopt.sim.access import Access, Tensor
 from accelopt.sim.affine import Affine, LoopVariable, Term
-from accelopt.sim.dialects.neuronxcc.tensor import row_major
 from accelopt.sim.errors import KernelError, KernelValueError
 from accelopt.sim.mask import Mask
 from accelopt.sim.program import Instruction, Loop, ProgramNode, is_dynamic

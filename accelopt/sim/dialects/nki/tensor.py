@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+from accelopt.algorithm.linear import row_major
 from accelopt.hardware import TARGETS
 from accelopt.sim.access import Indirect
 from accelopt.sim.affine import Affine
@@ -22,22 +23,54 @@ from accelopt.sim.dialects.neuronxcc.index import MaskExpression, TileIndex
 from accelopt.sim.dialects.neuronxcc.neuronxcc_tensor import NeuronxccTensor
 from accelopt.sim.dialects.neuronxcc.poison import POISON
 from accelopt.sim.dialects.neuronxcc.subscript import subscript
-from accelopt.sim.dialects.neuronxcc.tensor import (
-    DynamicSlice,
-    IndexBound,
-    TensorView,
-    row_major,
-    whole,
-)
+from accelopt.sim.dialects.neuronxcc.tensor import DynamicSlice, IndexBound, TensorView, whole
 from accelopt.sim.dialects.nki import versions
-from accelopt.sim.dialects.nki.formats import element_of
-from accelopt.sim.dialects.nki.operators import without_operators
+from accelopt.sim.dialects.nki.call_conventions import element_of
 from accelopt.sim.dialects.nki.overlapping_tiles import place_of
 from accelopt.sim.dialects.nki.registers import VirtualRegister, is_known, offset_of
 from accelopt.sim.errors import KernelError, KernelTypeError, KernelValueError
 from accelopt.sim.isa.limits import SHARING
 from accelopt.sim.rules import operands
 from accelopt.sim.tracer import current
+
+_BINARY = {
+    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "pow": "**", "mod": "%", "and": "&",
+    "or": "|", "xor": "^", "lshift": "<<", "rshift": ">>", "floordiv": "//", "matmul": "@",
+}  # fmt: skip
+_OTHERS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "neg": "-", "invert": "~"}
+COMPARISONS = frozenset({"<", "<=", ">", ">="})
+COMPUTED = "Call nisa.tensor_tensor(dst, ...) or nl.add and its like."
+COMPARED = (
+    "Call nl.greater and its like for a tile of truth values. Python runs while the kernel is "
+    "compiled and cannot branch on them: select with nl.where, or loop on the device with "
+    "nl.while_loop and a register."
+)
+T = TypeVar("T", bound=type)
+
+
+def without_operators(kind: T) -> T:
+    """`kind` with all operators refused, but for equality, which is identity. Source: SDK 2.32, language guide."""
+    for name, sign in _BINARY.items():
+        for form, shown in (("", sign), ("r", sign), ("i", f"{sign}=")):
+            setattr(kind, f"__{form}{name}__", _refused(shown))
+    for name, sign in _OTHERS.items():
+        setattr(kind, f"__{name}__", _refused(sign))
+    for name in ("__eq__", "__ne__", "__hash__"):
+        setattr(kind, name, getattr(object, name))
+    return kind
+
+
+def _refused(name: str) -> Any:
+    def method(*_: Any) -> Any:
+        fail(
+            KernelTypeError(
+                "tensor_operator",
+                f"nki tensors have no operator {name}.",
+                COMPARED if name in COMPARISONS else COMPUTED,
+            )
+        )
+
+    return method
 
 
 @without_operators

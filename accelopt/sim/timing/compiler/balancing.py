@@ -14,11 +14,11 @@ from dataclasses import replace
 from accelopt.hardware import Hardware
 from accelopt.sim.program import Buffer, Engine
 from accelopt.sim.timing.machine.pricing import price
-from accelopt.sim.timing.stream.operation import Decision, Operation, Queue
+from accelopt.sim.timing.stream.operation import Decisions, Operation, Queue
 from accelopt.sim.timing.stream.stream import Stream
 
 
-def balance_copies(stream: Stream, spec: Hardware, decisions: list[Decision]) -> None:
+def balance_copies(stream: Stream, spec: Hardware, decisions: Decisions) -> None:
     """Moves copies from the Scalar to the Vector engine, in place."""
     open_kinds = {
         kind: item.operation
@@ -47,11 +47,9 @@ def balance_copies(stream: Stream, spec: Hardware, decisions: list[Decision]) ->
                 chosen = stream.kind[at] = other
                 moved[kind] += 1
         busy[queues[chosen]] += prices[chosen]
-    decisions += [
-        Decision("balance_copies", "copies go to the Vector engine as well", op.source, moved[kind])
-        for kind, op in open_kinds.items()
-        if moved[kind]
-    ]
+    for kind, op in open_kinds.items():
+        if moved[kind]:
+            decisions.add("copies go to the Vector engine as well", op.source, moved[kind])
 
 
 def _is_open(operation: Operation, spec: Hardware) -> bool:

@@ -19,11 +19,11 @@ from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine
 from accelopt.sim.isa import matrix
 from accelopt.sim.program import Buffer, Tensor
-from accelopt.sim.timing.stream.operation import Decision, Operation, Queue, copied
+from accelopt.sim.timing.stream.operation import Decisions, Operation, Queue, copied
 from accelopt.sim.timing.stream.stream import Stream, StreamWriter
 
 
-def fit_psum(stream: Stream, spec: Hardware, decisions: list[Decision]) -> None:
+def fit_psum(stream: Stream, spec: Hardware, decisions: Decisions) -> None:
     """Adds, in place, the copies out of PSUM and the products that bring sums back."""
     uses = _uses(stream)
     if _peak(stream, uses) <= spec.psum_partition_bytes:
@@ -36,9 +36,7 @@ def fit_psum(stream: Stream, spec: Hardware, decisions: list[Decision]) -> None:
         writer.keep(position)
     writer.replace_stream()
     for site, count in writer.counts.items():
-        decisions.append(
-            Decision("fit_psum", "a sum leaves PSUM, which is full", stream.sites[site], count)
-        )
+        decisions.add("a sum leaves PSUM, which is full", stream.sites[site], count)
 
 
 def _uses(stream: Stream) -> dict[int, list[int]]:

@@ -24,11 +24,11 @@ from accelopt.sim.program import Buffer, LoopKind
 from accelopt.sim.timing.compiler_constants import CompilerBounds
 from accelopt.sim.timing.stream.expansion import Instances
 from accelopt.sim.timing.stream.forms import by_form
-from accelopt.sim.timing.stream.operation import BROADCAST, Decision, Operation
+from accelopt.sim.timing.stream.operation import BROADCAST, Decisions, Operation
 from accelopt.sim.timing.stream.stream import Stream
 
 
-def merge_repeated(stream: Stream, bounds: CompilerBounds, decisions: list[Decision]) -> bool:
+def merge_repeated(stream: Stream, bounds: CompilerBounds, decisions: Decisions) -> bool:
     """Removes repeated work from the stream, in place, within the windows of `compiler_constants`. True when
     anything was removed."""
     signatures = _signatures(stream)
@@ -67,10 +67,9 @@ def merge_repeated(stream: Stream, bounds: CompilerBounds, decisions: list[Decis
         return False
     for kind, count in counts.items():
         operation = stream.instances[kind].operation
-        decisions.append(
-            Decision("merge_repeated", f"{operation.label} is done once for several iterations",
-                     operation.source, count)
-        )  # fmt: skip
+        decisions.add(
+            f"{operation.label} is done once for several iterations", operation.source, count
+        )
     drop(stream, removed, numbering.alias)
     return True
 
@@ -192,7 +191,7 @@ class _Numbering:
         )
 
 
-def merge_loads(stream: Stream, bounds: CompilerBounds, decisions: list[Decision]) -> None:
+def merge_loads(stream: Stream, bounds: CompilerBounds, decisions: Decisions) -> None:
     """Drops loads of what a tile already holds, in place, by a compiler that merges nothing else: both
     fill a whole tile that nobody else writes, of a tensor that the kernel does not write, and the loads
     since the first brought no more than is kept. Blocks that several loads fill are loaded again."""
@@ -227,10 +226,8 @@ def merge_loads(stream: Stream, bounds: CompilerBounds, decisions: list[Decision
                 continue
             seen[does] = at, loaded
         loaded += target.free_elements * target.dtype.itemsize * target.partitions / 128
-    decisions += [
-        Decision("merge_loads", "what a tile already holds is not loaded again", source, count)
-        for source, count in Counter(removed.values()).items()
-    ]
+    for source, count in Counter(removed.values()).items():
+        decisions.add("what a tile already holds is not loaded again", source, count)
     drop(stream, set(removed), alias)
 
 
@@ -461,7 +458,7 @@ class _Defined:
                     self.total += info.bytes * info.partitions / 128
 
 
-def remove_dead(stream: Stream, decisions: list[Decision]) -> None:
+def remove_dead(stream: Stream, decisions: Decisions) -> None:
     """Takes out what nobody reads, backwards from the stores."""
     needed = bytearray(len(stream.cell_unit))
     removed: set[int] = set()
@@ -480,7 +477,5 @@ def remove_dead(stream: Stream, decisions: list[Decision]) -> None:
         return
     for kind, count in counts.items():
         operation = stream.instances[kind].operation
-        decisions.append(
-            Decision("remove_dead", f"{operation.label} is never read", operation.source, count)
-        )
+        decisions.add(f"{operation.label} is never read", operation.source, count)
     drop(stream, removed, {})

@@ -25,7 +25,7 @@ from accelopt.sim.program import Buffer, Loop
 from accelopt.sim.timing.compiler.residency import defining_loads
 from accelopt.sim.timing.stream.expansion import Instances
 from accelopt.sim.timing.stream.forms import by_form
-from accelopt.sim.timing.stream.operation import Decision
+from accelopt.sim.timing.stream.operation import Decisions
 from accelopt.sim.timing.stream.stream import Stream
 
 KIB = 1024
@@ -77,9 +77,7 @@ class _Crowded(NamedTuple):
     loads: list[int]
 
 
-def separate_rounds(
-    stream: Stream, spec: Hardware, decisions: list[Decision]
-) -> dict[int, list[int]]:
+def separate_rounds(stream: Stream, spec: Hardware, decisions: Decisions) -> dict[int, list[int]]:
     """The loads that wait for the round before: for each instruction, those that come when it has been
     issued."""
     touched = _touched(stream)
@@ -96,16 +94,13 @@ def separate_rounds(
                 held[stream.kind[load], one.need] += 1
                 for instruction in one.last:
                     behind.setdefault(instruction, []).append(load)
-    decisions += [
-        Decision(
-            "separate_rounds",
+    for (kind, need), count in held.items():
+        decisions.add(
             f"waits for the round before: two would need {need / KIB:,.0f} KiB of SBUF's "
             f"{capacity // KIB:,}",
             stream.instances[kind].operation.source,
             count,
         )
-        for (kind, need), count in held.items()
-    ]
     return behind
 
 

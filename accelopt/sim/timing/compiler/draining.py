@@ -15,13 +15,11 @@ from accelopt.hardware import Hardware
 from accelopt.sim.timing.compiler_constants import CompilerBounds
 from accelopt.sim.timing.machine.transfers import Transfer
 from accelopt.sim.timing.stream.forms import by_form
-from accelopt.sim.timing.stream.operation import Decision
+from accelopt.sim.timing.stream.operation import Decisions
 from accelopt.sim.timing.stream.stream import Stream
 
 
-def first_of_rounds(
-    stream: Stream, bounds: CompilerBounds, decisions: list[Decision]
-) -> frozenset[int]:
+def first_of_rounds(stream: Stream, bounds: CompilerBounds, decisions: Decisions) -> frozenset[int]:
     """The loads that begin a round for which nothing was fetched ahead."""
     loads = by_form(stream.instances, lambda form: form.is_dma and not form.is_store)
     drains = [
@@ -35,10 +33,8 @@ def first_of_rounds(
             loop, row = item.loops[0], item.iterations[stream.row[at]]
             first.setdefault((id(loop), int(row[0])), at)
     rounds = Counter(stream.instances[stream.kind[at]].operation.source for at in first.values())
-    decisions += [
-        Decision("drain_transfers", "the next round's transfers wait for this one's", source, count)
-        for source, count in rounds.items()
-    ]
+    for source, count in rounds.items():
+        decisions.add("the next round's transfers wait for this one's", source, count)
     return frozenset(first.values())
 
 

@@ -13,11 +13,11 @@ from collections import Counter
 from accelopt.sim.timing.compiler.common_subexpressions import drop
 from accelopt.sim.timing.compiler.renaming import whole_writes
 from accelopt.sim.timing.stream.forms import by_form
-from accelopt.sim.timing.stream.operation import Decision
+from accelopt.sim.timing.stream.operation import Decisions
 from accelopt.sim.timing.stream.stream import Stream
 
 
-def trim_fills(stream: Stream, decisions: list[Decision]) -> None:
+def trim_fills(stream: Stream, decisions: Decisions) -> None:
     """Takes out of each fill, in place, the pieces that are written again unread."""
     is_fill = by_form(stream.instances, lambda form: form.opcode.fills)
     if not any(is_fill):
@@ -43,9 +43,7 @@ def trim_fills(stream: Stream, decisions: list[Decision]) -> None:
             wanted[cell] = 1
     for kind, count in trimmed.items():
         operation = stream.instances[kind].operation
-        decisions.append(
-            Decision("trim_fills", "what is written again is not filled", operation.source, count)
-        )
+        decisions.add("what is written again is not filled", operation.source, count)
     drop(stream, removed, {})
 
 

@@ -15,12 +15,12 @@ from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine, LoopVariable, Term
 from accelopt.sim.program import Buffer, LoopKind, Tensor
 from accelopt.sim.timing.compiler.lowering import rewrite, walk
-from accelopt.sim.timing.stream.operation import Decision, Nest, Operation
+from accelopt.sim.timing.stream.operation import Decisions, Nest, Operation
 
 BodyItem = Nest | Operation
 
 
-def fuse_loops(nest: Nest, spec: Hardware, decisions: list[Decision]) -> Nest:
+def fuse_loops(nest: Nest, spec: Hardware, decisions: Decisions) -> Nest:
     """The tree in which an affine loop joins the one right before it if it reads, iteration by
     iteration, an array made there that is larger than SBUF. Inside of the two, loops that use the
     same data join as well, where the order allows it."""
@@ -32,10 +32,7 @@ def fuse_loops(nest: Nest, spec: Hardware, decisions: list[Decision]) -> Nest:
             if isinstance(before, Nest) and _left(before, node) > spec.sbuf_usable_bytes:
                 fused = _fused(before, node)
                 if fused is not None and node.loop is not None:
-                    decisions.append(
-                        Decision("fuse_loops", "becomes one loop with that before it",
-                                 node.loop.source)
-                    )  # fmt: skip
+                    decisions.add("becomes one loop with that before it", node.loop.source)
                     body[-1] = fused
                     continue
         body.append(node)

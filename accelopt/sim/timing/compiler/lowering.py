@@ -29,7 +29,7 @@ from accelopt.sim.timing.stream.operation import (
     RECEIVE,
     SEND,
     WAIT,
-    Decision,
+    Decisions,
     Nest,
     Operation,
     Queue,
@@ -50,7 +50,7 @@ GPSIMD_ONLY = frozenset({"power"})
 
 
 def lower(
-    program: Program, decisions: list[Decision] | None = None, *, choose_engines: bool = True
+    program: Program, decisions: Decisions | None = None, *, choose_engines: bool = True
 ) -> Nest:
     """The tree of operations as written, nothing merged. Instructions that leave the engine open
     get the one that the compiler would choose, or the first they may run on."""
@@ -58,10 +58,8 @@ def lower(
     body = tuple(_lower_nodes(program.body, chosen, choose_engines))
     body = rewrite(Nest(None, body), functools.partial(_by_identity, _identity_tiles(program))).body
     if decisions is not None:
-        decisions += [
-            Decision("choose_engines", f"{opcode} on {QUEUE_NAMES[queue]}", source, count)
-            for (opcode, queue, source), count in chosen.items()
-        ]
+        for (opcode, queue, source), count in chosen.items():
+            decisions.add(f"{opcode} on {QUEUE_NAMES[queue]}", source, count)
     return Nest(None, _identities(Nest(None, body)) + _fills(program.tensors) + body)
 
 
@@ -296,6 +294,17 @@ def rewrite(nest: Nest, change: OperationRewrite) -> Nest:
     return Nest(nest.loop, tuple(body))
 
 
+def with_declarations(
+    nest: Nest, change: Callable[[tuple[Tensor, ...]], tuple[Tensor, ...]]
+) -> Nest:
+    """The tree with other tensors declared in the place of each loop's."""
+    loop = nest.loop
+    if loop and (declared := change(loop.tensors)) != loop.tensors:
+        loop = replace(loop, tensors=declared)
+    nodes = (with_declarations(n, change) if isinstance(n, Nest) else n for n in nest.body)
+    return Nest(loop, tuple(nodes))
+
+
 def walk(nest: Nest) -> Iterator[tuple[tuple[Loop, ...], Operation]]:
     """Every operation with the loops around it, in program order."""
 
@@ -310,7 +319,7 @@ def walk(nest: Nest) -> Iterator[tuple[tuple[Loop, ...], Operation]]:
     yield from visit(nest, ())
 
 
-def broadcast_partitions(nest: Nest, decisions: list[Decision]) -> Nest:
+def broadcast_partitions(nest: Nest, decisions: Decisions) -> Nest:
     """An operand repeated over partitions is made by the Tensor engine, ones times row, in PSUM;
     wider than a PSUM bank it is copied to SBUF by the Scalar engine (mamba tutorial v2 and v3,
     reference/timing.md 1.4)."""
@@ -331,10 +340,7 @@ def broadcast_partitions(nest: Nest, decisions: list[Decision]) -> Nest:
             made[len(made)] = tile.tensor
             before += steps
             reads.append(tile)
-            decisions.append(
-                Decision("broadcast_partitions", "a row is spread by the Tensor engine",
-                         operation.source, len(steps))
-            )  # fmt: skip
+            decisions.add("a row is spread by the Tensor engine", operation.source, len(steps))
         return (*before, replace(operation, reads=tuple(reads)))
 
     return rewrite(nest, change)

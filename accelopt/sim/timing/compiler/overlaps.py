@@ -16,7 +16,7 @@ from accelopt.hardware import Hardware
 from accelopt.sim.access import Access
 from accelopt.sim.errors import KernelError
 from accelopt.sim.program import Buffer, Tensor
-from accelopt.sim.rules.allocation import bad_placement
+from accelopt.sim.rules.operands import bad_placement
 from accelopt.sim.timing.stream.expansion import Instances
 from accelopt.sim.timing.stream.operation import Operation
 from accelopt.sim.timing.stream.touches import extent_of

@@ -39,7 +39,7 @@ from accelopt.sim.timing.machine.dependence import DependenceGraph, depend
 from accelopt.sim.timing.machine.transfers import Transfer, price_transfers
 from accelopt.sim.timing.stream.cells import stream
 from accelopt.sim.timing.stream.expansion import expand, scopes
-from accelopt.sim.timing.stream.operation import Decision, Nest
+from accelopt.sim.timing.stream.operation import Decisions, Nest
 from accelopt.sim.timing.stream.stream import Stream
 
 
@@ -51,7 +51,7 @@ class Compilation:
     spec: Hardware
     bounds: CompilerBounds
     shared: frozenset[Tensor] = frozenset()  # HBM that another core may change or wants to read
-    decisions: list[Decision] = field(default_factory=list)
+    decisions: Decisions = field(default_factory=Decisions)
     nest: Nest = field(init=False)
     flow: Stream = field(init=False)
     costs: list[Transfer | None] = field(init=False)

@@ -23,7 +23,7 @@ from accelopt.sim.timing.machine.dependence import DependenceGraph
 from accelopt.sim.timing.machine.pricing import price
 from accelopt.sim.timing.machine.transfers import Transfer
 from accelopt.sim.timing.stream.forms import by_form
-from accelopt.sim.timing.stream.operation import Decision, Operation, Queue
+from accelopt.sim.timing.stream.operation import Decisions, Operation, Queue
 from accelopt.sim.timing.stream.stream import Stream
 
 
@@ -32,7 +32,7 @@ def load_in_time(
     graph: DependenceGraph,
     costs: list[Transfer | None],
     spec: Hardware,
-    decisions: list[Decision],
+    decisions: Decisions,
 ) -> None:
     """Orders transfers by who wants them first, in the graph, and lets the loads that products want wait
     until so many products have been issued."""
@@ -65,10 +65,8 @@ def load_in_time(
             graph.after.setdefault((core, done), []).append(at)
             graph.waits[at] += 1
             waiting[stream.instances[stream.kind[at]].operation.source] += 1
-    decisions += [
-        Decision("load_in_time", "loaded as long before as that should take", source, count)
-        for source, count in waiting.items()
-    ]
+    for source, count in waiting.items():
+        decisions.add("loaded as long before as that should take", source, count)
 
 
 def _readers(stream: Stream, forms: list[Operation]) -> dict[int, int]:

@@ -20,7 +20,7 @@ from accelopt.sim.isa.opcode import Opcode
 from accelopt.sim.program import Buffer, Loop, LoopKind, Tensor
 from accelopt.sim.timing.machine.pricing import is_transpose
 from accelopt.sim.timing.stream.expansion import Instances
-from accelopt.sim.timing.stream.operation import Decision, Operation, Queue
+from accelopt.sim.timing.stream.operation import Decisions, Operation, Queue
 from accelopt.sim.timing.stream.stream import Stream
 from accelopt.sim.timing.stream.touches import row_elements
 
@@ -42,7 +42,7 @@ class _Entry(NamedTuple):
     writes: list[int]
 
 
-def merge_evictions(stream: Stream, spec: Hardware, decisions: list[Decision]) -> None:
+def merge_evictions(stream: Stream, spec: Hardware, decisions: Decisions) -> None:
     """Rewrites the stream, in place: in a group of iterations the copies become one, after all
     transposes and before all that read them. Affine loops only, whose order is free."""
     found = _evictions(stream, spec)
@@ -79,9 +79,7 @@ def merge_evictions(stream: Stream, spec: Hardware, decisions: list[Decision]) -
     stream.writes = [entry.writes for entry in entries]
     for kind, count in merged.items():
         source = stream.instances[kind].operation.source
-        decisions.append(
-            Decision("merge_evictions", "transposed tiles leave PSUM together", source, count)
-        )
+        decisions.add("transposed tiles leave PSUM together", source, count)
 
 
 def _evictions(stream: Stream, spec: Hardware) -> dict[Loop, _Eviction]:

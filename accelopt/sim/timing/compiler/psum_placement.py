@@ -13,11 +13,11 @@ from accelopt.hardware import TRN1
 from accelopt.sim.access import Access
 from accelopt.sim.isa.opcode import Cost
 from accelopt.sim.program import Buffer, Tensor
-from accelopt.sim.timing.compiler.lowering import rewrite, walk
-from accelopt.sim.timing.stream.operation import Decision, Nest, Operation, Queue
+from accelopt.sim.timing.compiler.lowering import rewrite, walk, with_declarations
+from accelopt.sim.timing.stream.operation import Decisions, Nest, Operation, Queue
 
 
-def read_psum_directly(nest: Nest, decisions: list[Decision]) -> Nest:
+def read_psum_directly(nest: Nest, decisions: Decisions) -> Nest:
     """A Vector instruction that reads what a plain copy has just brought from PSUM reads PSUM
     itself: bmm_softmax (NKIBench) reads its scores from PSUM twice, for the copy and the maximum."""
     body: list[Nest | Operation] = []
@@ -33,9 +33,7 @@ def read_psum_directly(nest: Nest, decisions: list[Decision]) -> Nest:
             maker = copied.get(node.reads[0].tensor)
             if maker and maker.writes[0].same_elements(node.reads[0]):
                 node = replace(node, reads=(maker.reads[0], *node.reads[1:]))
-                decisions.append(
-                    Decision("read_psum_directly", "the operand is read from PSUM", node.source)
-                )
+                decisions.add("the operand is read from PSUM", node.source)
         for access in node.writes:
             copied.pop(access.tensor, None)
             for tensor in copies.pop(access.tensor, ()):
@@ -58,7 +56,7 @@ def _is_eviction(operation: Operation) -> bool:
     )
 
 
-def place_in_psum(nest: Nest, decisions: list[Decision]) -> Nest:
+def place_in_psum(nest: Nest, decisions: Decisions) -> Nest:
     """A Scalar engine result that only one two-tensor Vector instruction reads goes to PSUM, where
     reading it costs N cycles in place of 2N.
 
@@ -85,10 +83,7 @@ def place_in_psum(nest: Nest, decisions: list[Decision]) -> Nest:
         if tensor is None:
             continue
         moved[tensor] = replace(tensor, buffer=Buffer.PSUM)
-        decisions.append(
-            Decision("place_in_psum", "the result goes to PSUM for its one reader",
-                     operation.source)
-        )  # fmt: skip
+        decisions.add("the result goes to PSUM for its one reader", operation.source)
 
     def moved_access(access: Access) -> Access:
         return replace(access, tensor=moved[access.tensor]) if access.tensor in moved else access
@@ -104,17 +99,10 @@ def place_in_psum(nest: Nest, decisions: list[Decision]) -> Nest:
             ),
         )
 
-    return _move_declarations(rewrite(nest, change), moved) if moved else nest
+    def declared(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return tuple(moved.get(tensor, tensor) for tensor in tensors)
 
-
-def _move_declarations(nest: Nest, moved: dict[Tensor, Tensor]) -> Nest:
-    loop = nest.loop
-    if loop and any(tensor in moved for tensor in loop.tensors):
-        loop = replace(loop, tensors=tuple(moved.get(t, t) for t in loop.tensors))
-    body = tuple(
-        _move_declarations(node, moved) if isinstance(node, Nest) else node for node in nest.body
-    )
-    return Nest(loop, body)
+    return with_declarations(rewrite(nest, change), declared) if moved else nest
 
 
 def _bodies(nest: Nest) -> dict[Operation, int]:

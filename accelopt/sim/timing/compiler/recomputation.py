@@ -14,11 +14,11 @@ from dataclasses import replace
 
 from accelopt.sim.access import Access
 from accelopt.sim.program import Tensor
-from accelopt.sim.timing.compiler.lowering import rewrite, walk
-from accelopt.sim.timing.stream.operation import Decision, Nest, Operation, Queue
+from accelopt.sim.timing.compiler.lowering import rewrite, walk, with_declarations
+from accelopt.sim.timing.stream.operation import Decisions, Nest, Operation, Queue
 
 
-def make_results_apart(nest: Nest, decisions: list[Decision]) -> Nest:
+def make_results_apart(nest: Nest, decisions: Decisions) -> Nest:
     """The tree with what such activations are made from written twice. One that works on its own
     results, as running sums do, stays as it is, and so does all if a tile's place is the kernel's."""
     operations = [operation for _, operation in walk(nest)]
@@ -32,15 +32,16 @@ def make_results_apart(nest: Nest, decisions: list[Decision]) -> Nest:
 
     def change(operation: Operation) -> tuple[Operation, ...]:
         if operation in both:
-            decisions.append(
-                Decision("make_results_apart", "the sum is made from the start", operation.source)
-            )
+            decisions.add("the sum is made from the start", operation.source)
             return _result(operation), _again(operation, operation.writes[1:], twins)
         if operation in makers:
             return operation, _again(operation, operation.writes, twins)
         return (operation,)
 
-    return _declared(rewrite(nest, change), twins)
+    def declared(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return tensors + tuple(twins[tensor] for tensor in tensors if tensor in twins)
+
+    return with_declarations(rewrite(nest, change), declared)
 
 
 def _has_two_results(operation: Operation, read: set[Tensor]) -> bool:
@@ -86,13 +87,3 @@ def _again(
         writes=tuple(map(twin, writes)),
         again=True,
     )
-
-
-def _declared(nest: Nest, twins: dict[Tensor, Tensor]) -> Nest:
-    """The tree with each twin declared where its tensor is."""
-    loop = nest.loop
-    if loop and any(tensor in twins for tensor in loop.tensors):
-        more = tuple(twins[tensor] for tensor in loop.tensors if tensor in twins)
-        loop = replace(loop, tensors=loop.tensors + more)
-    body = tuple(_declared(node, twins) if isinstance(node, Nest) else node for node in nest.body)
-    return Nest(loop, body)

@@ -16,11 +16,11 @@ from accelopt.sim.program import LoopKind
 from accelopt.sim.timing.compiler_constants import CompilerBounds
 from accelopt.sim.timing.stream.expansion import Instances
 from accelopt.sim.timing.stream.forms import by_form
-from accelopt.sim.timing.stream.operation import Decision, Operation
+from accelopt.sim.timing.stream.operation import Decisions, Operation
 from accelopt.sim.timing.stream.stream import Stream
 
 
-def rename_refilled(stream: Stream, bounds: CompilerBounds, decisions: list[Decision]) -> None:
+def rename_refilled(stream: Stream, bounds: CompilerBounds, decisions: Decisions) -> None:
     """Gives a tile a new unit, in place, wherever an instance writes to it and nothing of its
     contents is read afterwards."""
     cells_of = stream.cells_of_units()
@@ -39,10 +39,8 @@ def rename_refilled(stream: Stream, bounds: CompilerBounds, decisions: list[Deci
         writes = stream.writes[at]
         begun.update(stream.cell_unit[cell] for cell in writes)
         stream.writes[at] = [now.get(cell, cell) for cell in writes]
-    decisions += [
-        Decision("rename_refilled", "filled again in other storage", stream.sites[site], count)
-        for site, count in renamed.items()
-    ]
+    for site, count in renamed.items():
+        decisions.add("filled again in other storage", stream.sites[site], count)
 
 
 def _fresh_starts(stream: Stream, cells_of: list[range], bounds: CompilerBounds) -> dict[int, int]:

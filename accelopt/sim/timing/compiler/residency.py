@@ -20,7 +20,7 @@ from accelopt.sim.program import Buffer
 from accelopt.sim.timing.compiler.spilling import Moves, Spills, write_moves
 from accelopt.sim.timing.compiler_constants import CompilerBounds
 from accelopt.sim.timing.machine.transfers import Transfer
-from accelopt.sim.timing.stream.operation import Decision
+from accelopt.sim.timing.stream.operation import Decisions
 from accelopt.sim.timing.stream.stream import Stream, Unit
 
 
@@ -55,7 +55,7 @@ def fit_sbuf(
     costs: list[Transfer | None],
     spec: Hardware,
     bounds: CompilerBounds,
-    decisions: list[Decision],
+    decisions: Decisions,
 ) -> tuple[list[Transfer | None], dict[int, Spills]]:
     """Adds the saves, reloads and repeated loads that the capacity forces, in place. Returns the
     transfers of the new stream and, per site, what was moved."""

@@ -12,7 +12,7 @@ from accelopt.sim.timing.machine.transfers import Transfer, spill_transfer
 from accelopt.sim.timing.stream.operation import (
     SPILL_RELOAD,
     SPILL_SAVE,
-    Decision,
+    Decisions,
     Operation,
     Queue,
 )
@@ -39,7 +39,7 @@ def write_moves(
     moves: Moves,
     loads: list[tuple[int, ...]],
     spec: Hardware,
-    decisions: list[Decision],
+    decisions: Decisions,
 ) -> tuple[list[Transfer | None], dict[int, Spills]]:
     """Writes moves into the stream, in place. `loads` are, for each unit, the positions of the
     transfers that "load" repeats. Returns the transfers of the new stream and, per site, what was
@@ -53,7 +53,7 @@ def write_moves(
                 writer.spill(unit, action)
         writer.copy(position)
     writer.replace_stream()
-    decisions += writer.decisions()
+    writer.tell(decisions)
     return writer.new_costs, writer.moved
 
 
@@ -109,21 +109,17 @@ class _Writer(StreamWriter):
             self._write(number, unit, place, self._cells(unit), cost)
             self._count(unit, replace(so_far, reloaded=so_far.reloaded + cost.bytes))
 
-    def decisions(self) -> list[Decision]:
+    def tell(self, decisions: Decisions) -> None:
         """What was moved, by declaration."""
-        found = []
         for site, moved in self.moved.items():
             what = []
             if moved.saved or moved.reloaded:
                 what.append("is spilled")
             if moved.loaded_again:
                 what.append("is loaded again")
-            found.append(
-                Decision("fit_sbuf", f"{moved.tensor} " + " and ".join(what),
-                         self.stream.sites[site], 1,
-                         moved.saved + moved.reloaded + moved.loaded_again)
-            )  # fmt: skip
-        return found
+            size = moved.saved + moved.reloaded + moved.loaded_again
+            words = f"{moved.tensor} {' and '.join(what)}"
+            decisions.add(words, self.stream.sites[site], size=size)
 
     def _write(
         self, kind: int, row: int, reads: list[int], writes: list[int], cost: Transfer | None

@@ -16,7 +16,7 @@ from accelopt.sim.isa import movement
 from accelopt.sim.program import Buffer, Tensor
 from accelopt.sim.timing.compiler.lowering import rewrite
 from accelopt.sim.timing.stream.operation import (
-    Decision,
+    Decisions,
     Nest,
     Operation,
     Queue,
@@ -30,7 +30,7 @@ WIDEST = 128
 """Rows and columns that one product transposes."""
 
 
-def transpose_after_loading(nest: Nest, decisions: list[Decision]) -> Nest:
+def transpose_after_loading(nest: Nest, decisions: Decisions) -> Nest:
     """Every such transfer as a load of rows, products with the identity, and copies out of PSUM."""
     made = 0
 
@@ -44,7 +44,7 @@ def transpose_after_loading(nest: Nest, decisions: list[Decision]) -> Nest:
             steps += _part(operation, start, FIRST_ID - 2 * made)
             made += 1
         words = f"{source.dtype} is transposed by the Tensor engine"
-        decisions.append(Decision("transpose_loads", words, operation.source))
+        decisions.add(words, operation.source)
         return tuple(steps)
 
     return rewrite(nest, change)

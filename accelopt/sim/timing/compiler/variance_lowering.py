@@ -16,12 +16,12 @@ from accelopt.sim.isa import elementwise
 from accelopt.sim.isa.opcode import Opcode
 from accelopt.sim.program import Buffer, Tensor
 from accelopt.sim.timing.compiler.lowering import rewrite
-from accelopt.sim.timing.stream.operation import Decision, Nest, Operation, Queue
+from accelopt.sim.timing.stream.operation import Decisions, Nest, Operation, Queue
 
 FIRST_ID = -2_000_000
 
 
-def write_out_variances(nest: Nest, decisions: list[Decision]) -> Nest:
+def write_out_variances(nest: Nest, decisions: Decisions) -> Nest:
     """The tree with every reduction to a variance written out."""
     numbers = count()
 
@@ -31,9 +31,7 @@ def write_out_variances(nest: Nest, decisions: list[Decision]) -> Nest:
             return (operation,)
         if operation.queue is not Queue.VECTOR:
             return (operation,)
-        decisions.append(
-            Decision("write_out_variances", "a variance is four instructions", operation.source)
-        )
+        decisions.add("a variance is four instructions", operation.source)
         return _written_out(operation, next(numbers))
 
     return rewrite(nest, change)

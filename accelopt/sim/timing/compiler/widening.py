@@ -16,10 +16,10 @@ from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine, LoopVariable
 from accelopt.sim.program import Loop, LoopKind, Tensor
 from accelopt.sim.timing.compiler_constants import CompilerBounds
-from accelopt.sim.timing.stream.operation import Decision, Nest, Operation, Queue
+from accelopt.sim.timing.stream.operation import Decisions, Nest, Operation, Queue
 
 
-def widen_tiny_loops(nest: Nest, bounds: CompilerBounds, decisions: list[Decision]) -> Nest:
+def widen_tiny_loops(nest: Nest, bounds: CompilerBounds, decisions: Decisions) -> Nest:
     """The tree with such loops replaced by wide instructions, and by a loop of those that stay."""
     body: list[Nest | Operation] = []
     declared: list[Tensor] = []
@@ -37,13 +37,10 @@ def widen_tiny_loops(nest: Nest, bounds: CompilerBounds, decisions: list[Decisio
         declared += tensors
         wide = [one for one in nodes if isinstance(one, Operation)]
         assert inner.loop is not None
-        decisions.append(
-            Decision(
-                "widen_tiny_loops",
-                f"{len(wide)} instructions stand for {inner.loop.variable.trips} iterations",
-                wide[0].source,
-                inner.loop.variable.trips,
-            )
+        decisions.add(
+            f"{len(wide)} instructions stand for {inner.loop.variable.trips} iterations",
+            wide[0].source,
+            inner.loop.variable.trips,
         )
     loop = nest.loop
     if loop is not None and declared:

@@ -18,7 +18,7 @@ from accelopt.hardware import Hardware
 from accelopt.sim.program import Buffer
 from accelopt.sim.timing.compiler_constants import CompilerBounds
 from accelopt.sim.timing.stream.forms import by_form
-from accelopt.sim.timing.stream.operation import Decision
+from accelopt.sim.timing.stream.operation import Decisions
 from accelopt.sim.timing.stream.stream import Stream
 
 
@@ -45,7 +45,7 @@ def depend(
     spilled: frozenset[int] = frozenset(),
     behind: dict[int, list[int]] | None = None,
     signals: dict[int, list[int]] | None = None,
-    decisions: list[Decision] | None = None,
+    decisions: Decisions | None = None,
 ) -> DependenceGraph:
     """The graph of one stream. Without bounds only the capacity limits how many buffers a
     declaration has. Tiles take turns in the usable part of their core's SBUF; when capacity has
@@ -56,7 +56,7 @@ def depend(
     graph = DependenceGraph([[] for _ in range(n)], {}, behind or {}, [0] * n)
     rooms = _Rooms(stream, spec, bounds, spilled)
     if decisions is not None:
-        decisions += rooms.decisions()
+        rooms.tell(decisions)
     cells = len(stream.cell_unit)
     writers: list[list[int] | None] = [None] * cells
     readers: list[list[int] | None] = [None] * cells
@@ -159,18 +159,13 @@ class _Rooms:
             self.next_dying = next(self.dying, -1)
         self.dead: dict[_Memory, deque[int]] = {memory: deque() for memory in self.capacity}
 
-    def decisions(self) -> list[Decision]:
+    def tell(self, decisions: Decisions) -> None:
         """The declarations whose tiles have to take turns."""
         made = Counter(info.site for at, info in enumerate(self.stream.units) if self.last[at] >= 0)
-        return [
-            Decision(
-                "rotate_buffers",
-                f"{made[site]} tiles take turns in {limit} buffers",
-                self.stream.sites[site],
-            )
-            for site, limit in self.limit.items()
-            if made[site] > limit
-        ]
+        for site, limit in self.limit.items():
+            if made[site] > limit:
+                words = f"{made[site]} tiles take turns in {limit} buffers"
+                decisions.add(words, self.stream.sites[site])
 
     def began(self, at: int) -> set[int]:
         """The first instances of the units that an instance touches, where tiles of another kind had

@@ -123,7 +123,7 @@ def engine_cycles(operation: Operation, spec: Hardware) -> tuple[float, float]:
         overhead = spec.vector_access_cycles * _reads_in_turn(operation, n, spec)
     else:
         overhead = spec.access_cycles
-    if "reduce_result" in _outputs(operation):
+    if "reduce_result" in (tuple(operation.instruction.outputs) if operation.instruction else ()):
         overhead += (
             spec.accumulator_read_cycles
             if operation.queue is Queue.SCALAR
@@ -148,10 +148,6 @@ def _reads_in_turn(operation: Operation, n: int, spec: Hardware) -> int:
     if not operation.opcode.cost.two_tiles or spec.two_input_cycles_per_element <= alone:
         return 1
     return 2 if _elements(operation, n, spec) > alone * n else 1
-
-
-def _outputs(operation: Operation) -> tuple[str, ...]:
-    return tuple(operation.instruction.outputs) if operation.instruction else ()
 
 
 def _elements(operation: Operation, n: int, spec: Hardware) -> float:

@@ -105,6 +105,16 @@ class Decision:
         return f"{self.pass_name}: {self.action} at {self.source}{times}{size}"
 
 
+class Decisions(list[Decision]):
+    """What the passes did so far. `by` is the one that is at work."""
+
+    by = ""
+
+    def add(self, action: str, source: SourceLine, count: int = 1, size: int = 0) -> None:
+        """Something that it did: to what, where, how often, with how many bytes."""
+        self.append(Decision(self.by, action, source, count, size))
+
+
 def combined(decisions: Iterable[Decision]) -> tuple[Decision, ...]:
     """Decisions of the same kind on the same line as one, with their counts and bytes added."""
     count: Counter[tuple[str, str, SourceLine]] = Counter()

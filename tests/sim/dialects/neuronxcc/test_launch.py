@@ -7,7 +7,7 @@ import pytest
 
 from accelopt.sim import compute, serial
 from accelopt.sim.dialects import neuronxcc as nki
-from accelopt.sim.dialects.neuronxcc import measurement
+from accelopt.sim.dialects.neuronxcc import launch
 from accelopt.sim.errors import KernelError, Unsupported
 
 A = np.random.default_rng(0).random((128, 512), dtype=np.float32)
@@ -105,7 +105,7 @@ def test_files_of_baremetal_are_labelled_and_can_be_run(module, tmp_path):
         artifacts_dir=str(tmp_path / "artifacts"),
     )  # fmt: skip
     run(A, A)
-    (result,) = compute.execute(measurement.read_neff(neff), [A, A])
+    (result,) = compute.execute(launch.read_neff(neff), [A, A])
     assert np.array_equal(result, A + A)
     trace = json.loads(ntff.read_text())
     assert "simulated" in trace["format"] and trace["latency_ms"] > 0

@@ -16,8 +16,7 @@ from accelopt.kernels.gpu.bench.judging.verdict import status_of_error
 from accelopt.kernels.gpu.bench.process import messages as say
 from accelopt.kernels.gpu.bench.process.entry_points import passes_destination
 from accelopt.ptx.module import SourcePlace, Statement
-from accelopt.ptx.source_lines import by_source
-from accelopt.ptx.statements import read
+from accelopt.ptx.statements import by_source, read
 from accelopt.sandbox import scratch_folder
 from accelopt.sandbox.conversation import ChildEnded, ChildRaised, Conversation
 from accelopt.time_limits import COMPILE_CHECK_SECONDS, GPU_START_SECONDS

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 
 from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Solution
+from accelopt.parsing import tree_of
 
 PYTHON = ("triton", "python")
 
@@ -42,11 +43,7 @@ def parameter_limits(solution: Solution) -> tuple[int, float] | None:
     if solution.spec.language not in PYTHON:
         return None
     symbol = solution.spec.entry_point.split("::")[-1]
-    try:
-        module = ast.parse(solution.main_source)
-    except SyntaxError:
-        return None
-    for node in reversed(module.body):
+    for node in reversed(tree_of(solution.main_source).body):
         if isinstance(node, ast.FunctionDef) and node.name == symbol:
             return _limits(node.args)
     return None

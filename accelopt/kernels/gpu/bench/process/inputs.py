@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from accelopt.contract.spec import Argument, Init, IOContract, TensorSpec
-from accelopt.contract.tensors import IOContractManager
+from accelopt.contract.spec import Argument, Init, TensorSpec
+from accelopt.contract.tensors import contents
 from accelopt.kernels.gpu.bench.files import index_tensors
 from accelopt.kernels.gpu.bench.files.input_draws import Draw
 from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Trace, Workload
@@ -81,8 +81,7 @@ class InputFactory:
     def _constant(self, name: str, spec: TensorSpec) -> torch.Tensor:
         """A tensor that is the same in every draw."""
         argument = Argument(name=name, type="tensor", tensor_spec=spec)
-        io = IOContract(args=(argument,))
-        made: torch.Tensor = IOContractManager().generate_inputs(io, str(self.device))[0]
+        made: torch.Tensor = contents(argument, str(self.device))
         return made
 
     def _load_files(self) -> bool:

@@ -18,6 +18,7 @@ from accelopt.kernels.gpu.bench.source.allow_lists import (
     OF_THE_HOST,
     VALUES,
 )
+from accelopt.parsing import names_stored
 
 _FORMAT = re.compile(
     rf"(torch|numpy|triton\.language|triton\.experimental\.gluon\.language)\.{DTYPES}"
@@ -200,20 +201,13 @@ def _bindings(node: ast.AST) -> Iterator[str]:
         yield node.rest
     elif isinstance(node, ast.Assign):
         for target in node.targets:
-            yield from stored(target)
+            yield from names_stored(target)
     elif isinstance(
         node, (ast.AnnAssign, ast.AugAssign, ast.For, ast.NamedExpr, ast.comprehension)
     ):
-        yield from stored(node.target)
+        yield from names_stored(node.target)
     elif isinstance(node, ast.withitem) and node.optional_vars is not None:
-        yield from stored(node.optional_vars)
-
-
-def stored(target: ast.AST) -> Iterator[str]:
-    """Names that an assignment's target binds."""
-    for node in ast.walk(target):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id
+        yield from names_stored(node.optional_vars)
 
 
 def local_names(function: Function) -> set[str]:

@@ -26,7 +26,6 @@ from accelopt.kernels.gpu.bench.source.name_resolution import (
     local_names,
     matches,
     may_be_named,
-    stored,
 )
 from accelopt.kernels.gpu.bench.source.native_rules import SUFFIXES, native_violations
 from accelopt.kernels.gpu.bench.source.refusal_reasons import EVERYONE, OTHER, UNSEEN, reason_for
@@ -36,7 +35,7 @@ from accelopt.kernels.gpu.bench.source.source_text import (
     of_the_files,
     of_the_text,
 )
-from accelopt.parsing import parse_python
+from accelopt.parsing import names_stored, parse_python
 
 __all__ = ["Violation", "violations"]
 
@@ -536,7 +535,7 @@ class SourceScan(ast.NodeVisitor):
         """What the first loop runs over is of the scope around."""
         first = node.generators[0].iter
         self.visit(first)
-        self.locals.append({name for one in node.generators for name in stored(one.target)})
+        self.locals.append(names_stored(*(one.target for one in node.generators)))
         for part in ast.iter_child_nodes(node):
             for inner in ast.iter_child_nodes(part) if part is node.generators[0] else [part]:
                 if inner is not first:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from accelopt.kernels.nki.kernel_function import NoKernel, kernel_function, name_of
+from accelopt.kernels.nki.kernel_function import kernel_in, name_of
 from accelopt.kernels.nki.rescheduling.authorship.comments import with_comments
 from accelopt.kernels.nki.rescheduling.authorship.expression_numbers import Meanings
 from accelopt.kernels.nki.rescheduling.authorship.kernel_replacement import (
@@ -23,7 +23,7 @@ from accelopt.kernels.nki.rescheduling.authorship.redundant_reshapes import (
 )
 from accelopt.kernels.nki.rescheduling.authorship.steps import Steps
 from accelopt.kernels.nki.rescheduling.authorship.variable_names import with_loop_names, with_names
-from accelopt.parsing import parse_expression, parse_python
+from accelopt.parsing import parse_expression, parse_python, tree_of
 from accelopt.sim.dialects.dialect import dialect_of_source
 
 
@@ -102,20 +102,14 @@ class Author(NamedTuple):
     def _said(self, text: str) -> str:
         """The module with a line that says which function is its kernel, where that is not clear any
         more: one that the old kernel called stays when others call it, and the new one does not."""
-        try:
-            clear = kernel_function(text).name == self.kernel
-        except NoKernel:
-            clear = False
-        return text if clear else f"{text}\n\nkernel = {self.kernel}\n"
+        own = kernel_in(text)
+        return text if own and own.name == self.kernel else f"{text}\n\nkernel = {self.kernel}\n"
 
     def _theirs(self) -> ast.FunctionDef | None:
         """The author's function; None where the module has no such kernel at its top, or in a
         function that makes it."""
-        try:
-            found = kernel_function(self.source)
-        except NoKernel:
-            return _function(self.source, self.kernel)
-        if len(found.path) > 1 and found.name == self.kernel:
+        found = kernel_in(self.source)
+        if found and len(found.path) > 1 and found.name == self.kernel:
             return found.definition
         return _function(self.source, self.kernel)
 
@@ -134,11 +128,7 @@ def _function(source: str, name: str) -> ast.FunctionDef | None:
 
 def _functions(source: str) -> dict[str, ast.FunctionDef]:
     """The functions of a module; none of a text that is no module."""
-    try:
-        body = parse_python(source).body
-    except SyntaxError:
-        return {}
-    return {node.name: node for node in body if isinstance(node, ast.FunctionDef)}
+    return {node.name: node for node in tree_of(source).body if isinstance(node, ast.FunctionDef)}
 
 
 def _constants(source: str) -> dict[str, float | tuple[int, ...]]:

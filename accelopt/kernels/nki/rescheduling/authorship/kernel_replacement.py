@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from accelopt.kernels.nki.kernel_function import NoKernel, kernel_function
+from accelopt.kernels.nki.kernel_function import kernel_in
 from accelopt.kernels.nki.rescheduling.authorship.text import identifiers, replaced
-from accelopt.parsing import parse_python
+from accelopt.parsing import names_stored, parse_python
 
 DEFINITIONS = (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.FunctionDef, ast.ClassDef)
 
@@ -98,17 +98,13 @@ def bound(node: ast.stmt) -> set[str]:
         return {alias.asname or alias.name.partition(".")[0] for alias in node.names}
     if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
         return {node.name}
-    return {
-        n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
-    }
+    return names_stored(node)
 
 
 def _grid(source: str) -> str:
     """The launch grid of a module's kernel, as its text says it; empty where there is none."""
-    try:
-        return kernel_function(source).grid
-    except NoKernel:
-        return ""
+    found = kernel_in(source)
+    return found.grid if found else ""
 
 
 def _with_grid(source: str, kernel: str, grid: str) -> str:
@@ -127,11 +123,8 @@ def _with_grid(source: str, kernel: str, grid: str) -> str:
 def _at_module_level(source: str, kernel: str) -> str:
     """A module in which a function makes the kernel, with the kernel at its top: before the statement
     that binds it, which names it from then on."""
-    try:
-        found = kernel_function(source)
-    except NoKernel:
-        return source
-    if len(found.path) == 1 or found.name != kernel:
+    found = kernel_in(source)
+    if found is None or len(found.path) == 1 or found.name != kernel:
         return source
     text = list[str]()
     for part in parts(source):

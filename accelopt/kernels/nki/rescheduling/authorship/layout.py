@@ -7,10 +7,8 @@ import ast
 import textwrap
 from collections.abc import Iterator
 
+from accelopt.kernels.nki.nests.wrapping import wrapped
 from accelopt.parsing import parse_python
-
-LONGEST = 100
-INDENT = "    "
 
 
 def laid_out(text: str, before: str) -> str:
@@ -22,7 +20,7 @@ def laid_out(text: str, before: str) -> str:
         if "\n".join(statement) in before or any("#" in line for line in statement[:-1]):
             continue
         code, _, comment = _joined(statement).partition("  #")
-        made = list(_wrapped(code, f"  #{comment}" if comment else ""))
+        made = wrapped(code, f"  #{comment}" if comment else "")
         if made != statement and _same(statement, made):
             lines[first - 1 : last] = made
     return "\n".join(lines) + ("\n" if text.endswith("\n") else "")
@@ -83,50 +81,3 @@ def _plain(bound: ast.expr) -> bool:
     if isinstance(bound, ast.UnaryOp):
         return _plain(bound.operand)
     return isinstance(bound, (ast.Name, ast.Constant))
-
-
-def _wrapped(line: str, tail: str = "") -> Iterator[str]:
-    """A statement, or an element of one with the comma behind it, on as many lines as it needs: what
-    stands in its last brackets goes on lines of its own."""
-    opened = _last_brackets(line)
-    if len(line) + len(tail) <= LONGEST or opened is None:
-        yield line + tail
-        return
-    first, last = opened
-    pad = line[: len(line) - len(line.lstrip())]
-    inner = line[first + 1 : last].strip()
-    yield line[: first + 1]
-    pieces = _split(inner)
-    if len(pad + INDENT + inner) <= LONGEST:
-        yield pad + INDENT + inner
-    elif len(pieces) == 1:
-        yield from _wrapped(pad + INDENT + inner)
-    else:
-        for piece in pieces:
-            yield from _wrapped(pad + INDENT + piece, ",")
-    yield pad + line[last:] + tail
-
-
-def _last_brackets(line: str) -> tuple[int, int] | None:
-    """Where the outermost brackets that close last, and hold something, are opened and closed."""
-    depth, start, found = 0, 0, None
-    for at, character in enumerate(line):
-        if character in "([{":
-            start = at if depth == 0 else start
-            depth += 1
-        elif character in ")]}":
-            depth -= 1
-            if depth == 0 and line[start + 1 : at].strip():
-                found = (start, at)
-    return found
-
-
-def _split(inner: str) -> list[str]:
-    """What commas outside of brackets separate."""
-    pieces, depth, start = [], 0, 0
-    for at, character in enumerate(inner):
-        depth += (character in "([{") - (character in ")]}")
-        if character == "," and depth == 0:
-            pieces.append(inner[start:at].strip())
-            start = at + 1
-    return [piece for piece in (*pieces, inner[start:].strip()) if piece]

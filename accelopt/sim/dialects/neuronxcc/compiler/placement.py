@@ -19,7 +19,7 @@ from accelopt.sim.dialects.neuronxcc.builder import fail
 from accelopt.sim.dialects.neuronxcc.language.creation import BufferName
 from accelopt.sim.isa.limits import MAX_PARTITIONS, PSUM_BANK_BYTES, PSUM_BANKS
 from accelopt.sim.program import Buffer, Placement
-from accelopt.sim.rules import allocation
+from accelopt.sim.rules import operands
 from accelopt.sim.tracer import current
 
 MAX_BLOCKS = 1 << 20
@@ -39,7 +39,7 @@ class DirectBuffer(BufferName):
         blocks, partitions = sizes[:rank], sizes[rank]
         size = math.prod(sizes[rank + 1 :]) * element.itemsize
         if math.prod(blocks) > MAX_BLOCKS:
-            fail(allocation.bad_placement(f"{math.prod(blocks)} blocks.", "Use fewer blocks."))
+            fail(operands.bad_placement(f"{math.prod(blocks)} blocks.", "Use fewer blocks."))
         starts = np.zeros(blocks, dtype=np.int64)
         addresses = np.zeros(blocks, dtype=np.int64)
         in_psum = self.buffer is Buffer.PSUM
@@ -71,7 +71,7 @@ def _sbuf_place(placed: Any, partitions: int, size: int) -> tuple[int, int]:
     if not 0 <= address < usable or address + size > end:
         problem = f"bytes {address} to {address + size} of a partition lie outside of SBUF."
         mend = f"Start below {usable}, end by {end}."
-        fail(allocation.bad_placement(problem, mend))
+        fail(operands.bad_placement(problem, mend))
     return start, address
 
 
@@ -79,13 +79,13 @@ def _psum_place(placed: Any, partitions: int, size: int) -> tuple[int, int]:
     bank, start, address = (int(value) for value in placed)
     if size > PSUM_BANK_BYTES:
         problem = f"a PSUM tile of {size} bytes a partition exceeds a bank."
-        fail(allocation.bad_placement(problem, f"At most {PSUM_BANK_BYTES} bytes."))
+        fail(operands.bad_placement(problem, f"At most {PSUM_BANK_BYTES} bytes."))
     if not 0 <= bank < PSUM_BANKS:
         problem = f"PSUM bank {bank} does not exist."
-        fail(allocation.bad_placement(problem, f"There are banks 0 to {PSUM_BANKS - 1}."))
+        fail(operands.bad_placement(problem, f"There are banks 0 to {PSUM_BANKS - 1}."))
     if start != 0 or address != 0:
         problem = f"a PSUM tile starts at partition {start}, byte {address}."
-        fail(allocation.bad_placement(problem, "Both must be 0."))
+        fail(operands.bad_placement(problem, "Both must be 0."))
     return start, bank
 
 
@@ -98,7 +98,7 @@ def _check_start(start: int, partitions: int) -> None:
         allowed = (0, 32, 64, 96)
     if start not in allowed or start + partitions > MAX_PARTITIONS:
         problem = f"a tile of {partitions} partitions starts at partition {start}."
-        fail(allocation.bad_placement(problem, f"It may start at {allowed}."))
+        fail(operands.bad_placement(problem, f"It may start at {allowed}."))
 
 
 def modulo(base: int, tiles: tuple[int, ...], scale: int) -> Callable[[tuple[int, ...]], int]:
@@ -110,7 +110,7 @@ def modulo(base: int, tiles: tuple[int, ...], scale: int) -> Callable[[tuple[int
         counts = tuple(int(n) for n in tiles) or (1,) * len(index)
         if len(counts) != len(index):
             problem = f"{len(counts)} tile counts for {len(index)} block dimensions."
-            fail(allocation.bad_placement(problem, "Give one a dimension, or none."))
+            fail(operands.bad_placement(problem, "Give one a dimension, or none."))
         linear = 0
         for position, count in zip(index, counts, strict=True):
             linear = linear * count + position % count

@@ -3,41 +3,21 @@
 from __future__ import annotations
 
 from accelopt.sim.dialects.neuronxcc.absent import absent_names
-from accelopt.sim.dialects.neuronxcc.builder import calls_of
+from accelopt.sim.dialects.neuronxcc.builder import names_of
 from accelopt.sim.dialects.neuronxcc.isa import constants as constants
 from accelopt.sim.dialects.neuronxcc.isa import (
     elementwise,
+    enums,
     indexed,
     products,
     reductions,
     transfers,
 )
 from accelopt.sim.dialects.neuronxcc.isa import neuron_isa as neuron_isa
-from accelopt.sim.dialects.neuronxcc.isa.enums import (
-    dge_mode,
-    dma_engine,
-    engine,
-    fp32,
-    get_nc_version,
-    gpsimd_engine,
-    nc_version,
-    oob_mode,
-    reduce_cmd,
-    scalar_engine,
-    sync_engine,
-    tensor_engine,
-    unknown_engine,
-    vector_engine,
-)
 
-_CALLS = calls_of(elementwise, indexed, products, reductions, transfers)
-globals().update(_CALLS)
-__all__ = [
-    *_CALLS,
-    "dge_mode", "dma_engine", "engine", "fp32", "get_nc_version", "gpsimd_engine", "nc_version",
-    "oob_mode", "reduce_cmd", "scalar_engine", "sync_engine", "tensor_engine", "unknown_engine",
-    "vector_engine",
-]  # fmt: skip
+_NAMES = names_of(elementwise, enums, indexed, products, reductions, transfers)
+globals().update(_NAMES)
+__all__ = [*_NAMES]
 
 __getattr__ = absent_names(
     "nisa",

@@ -7,19 +7,6 @@ from typing import Any
 
 from accelopt.sim import dtypes
 from accelopt.sim.dialects.neuronxcc import assignment, builder
-from accelopt.sim.dialects.neuronxcc.builder import (
-    api,
-    check,
-    column,
-    copied,
-    emit,
-    fail,
-    fill,
-    mask_of,
-    new_tile,
-    refuse,
-    tile,
-)
 from accelopt.sim.dialects.neuronxcc.isa import checks
 from accelopt.sim.dialects.neuronxcc.isa.checks import ALU_UNARY
 from accelopt.sim.dialects.neuronxcc.isa.enums import reduce_cmd as commands
@@ -35,7 +22,7 @@ from accelopt.sim.tracer import current
 BIAS_FORMATS = (dtypes.FLOAT32, dtypes.FLOAT16, dtypes.BFLOAT16)
 
 
-@api
+@builder.api
 def activation(
     op: Any,
     data: Any,
@@ -50,11 +37,13 @@ def activation(
 ) -> TensorView:
     """op(data * scale + bias) on the Scalar engine; optionally a reduction of the result over its
     free axes into accumulation registers, read out into `reduce_res` (P, 1)."""
-    source = tile(data, "data")
+    source = builder.tile(data, "data")
     name = op_name(op, ACTIVATIONS)
     _check_bias(bias)
     _check_scale(scale)
-    check(elementwise.ACTIVATION, data=source, bias=bias, scale=scale, reduce_res=reduce_res)
+    builder.check(
+        elementwise.ACTIVATION, data=source, bias=bias, scale=scale, reduce_res=reduce_res
+    )
     attributes: dict[str, Any] = {"op": name}
     if reduce_op is not None or reduce_res is not None:
         attributes["reduce_op"] = op_name(reduce_op or "add", COMBINATIONS)
@@ -62,17 +51,17 @@ def activation(
         _check_add_on_trn1(attributes["reduce_op"])
     elif commands(reduce_cmd) is not commands.idle:
         attributes |= {"reduce_op": "add", "reduce_cmd": commands(reduce_cmd).name}
-    return emit(
+    return builder.emit(
         elementwise.ACTIVATION,
-        result=new_tile(source.tile_shape, dtype or source.dtype),
-        inputs={"data": source, "bias": column(bias), "scale": column(scale)},
+        result=builder.new_tile(source.tile_shape, dtype or source.dtype),
+        inputs={"data": source, "bias": builder.column(bias), "scale": builder.column(scale)},
         outputs={"reduce_result": destination(reduce_res, "reduce_res")},
         attributes=attributes,
-        mask=mask_of(mask),
+        mask=builder.mask_of(mask),
     )
 
 
-@api
+@builder.api
 def activation_reduce(
     op: Any,
     data: Any,
@@ -103,41 +92,41 @@ def _check_bias(bias: Any) -> None:
         return
     if not isinstance(bias, TensorView):
         mend = "Make a (P, 1) tile, for example with nl.full."
-        fail(operands.operand_type("bias", type(bias).__name__, mend))
-    view = tile(bias, "bias")
+        builder.fail(operands.operand_type("bias", type(bias).__name__, mend))
+    view = builder.tile(bias, "bias")
     if view.dtype not in BIAS_FORMATS:
-        refuse(operands.bias_format(dtypes.name_of(view.dtype)))
+        builder.refuse(operands.bias_format(dtypes.name_of(view.dtype)))
     if math.prod(view.tile_shape[1:]) != 1:
-        refuse(operands.not_a_vector("bias", math.prod(view.tile_shape[1:])))
+        builder.refuse(operands.not_a_vector("bias", math.prod(view.tile_shape[1:])))
 
 
 def _check_scale(scale: Any) -> None:
     if builder.is_number(scale):
         return
-    view = tile(scale, "scale")
+    view = builder.tile(scale, "scale")
     if math.prod(view.tile_shape[1:]) != 1:
-        fail(operands.scale_shape(view.tile_shape))
+        builder.fail(operands.scale_shape(view.tile_shape))
     if view.dtype != dtypes.FLOAT32:
-        refuse(operands.scale_format(dtypes.name_of(view.dtype)))
+        builder.refuse(operands.scale_format(dtypes.name_of(view.dtype)))
 
 
 def _check_add_on_trn1(op: str) -> None:
     if op != "add" and current().target == "trn1":
         mend = "Use nisa.tensor_reduce for other reductions."
         problem = f"the Scalar engine of NeuronCore-v2 reduces with add, not {op}."
-        refuse(KernelValueError("reduce_op", problem, mend))
+        builder.refuse(KernelValueError("reduce_op", problem, mend))
 
 
 def destination(value: Any, name: str) -> TensorView | None:
     """A tile that an instruction writes in place, or None."""
     if value is None:
         return None
-    view = tile(value, name)
+    view = builder.tile(value, name)
     assignment.check_writable(view)
     return view
 
 
-@api
+@builder.api
 def tensor_scalar(
     data: Any,
     op0: Any,
@@ -152,28 +141,32 @@ def tensor_scalar(
     engine: Any = None,
 ) -> TensorView:
     """op1(op0(data, operand0), operand1) with numbers or (P, 1) operands."""
-    source = tile(data, "data")
+    source = builder.tile(data, "data")
     columns = {
-        name: tile(operand, name)
+        name: builder.tile(operand, name)
         for name, operand in (("operand0", operand0), ("operand1", operand1))
         if operand is not None and not builder.is_number(operand)
     }
-    check(elementwise.TENSOR_SCALAR, data=source, operand0=operand0, operand1=operand1)
+    builder.check(elementwise.TENSOR_SCALAR, data=source, operand0=operand0, operand1=operand1)
     known = BINARY | ALU_UNARY
     first, second = checks.tensor_scalar_operators(op0, op1, known, source, operand0)
     element = builder.parse_dtype(dtype) if dtype is not None else source.dtype
-    masks = mask_of(mask)
+    masks = builder.mask_of(mask)
     if first in ALU_UNARY or second in ALU_UNARY:
         steps = [(first, operand0, reverse0)]
         if second is not None:
             steps.append((second, operand1, reverse1))
         return checks.one_by_one(source, steps, ALU_UNARY, element,
-                                 lambda: new_tile(source.tile_shape, element), masks)  # fmt: skip
-    return emit(
+                                 lambda: builder.new_tile(source.tile_shape, element), masks)  # fmt: skip
+    return builder.emit(
         elementwise.TENSOR_SCALAR,
-        result=new_tile(source.tile_shape, element),
+        result=builder.new_tile(source.tile_shape, element),
         attributes=checks.operator_attributes(first, reverse0, second, reverse1, known),
-        inputs={"data": source, "operand0": column(operand0), "operand1": column(operand1)},
+        inputs={
+            "data": source,
+            "operand0": builder.column(operand0),
+            "operand1": builder.column(operand1),
+        },
         mask=masks,
         engine=_engine_for(engine, data=source, **columns),
     )
@@ -187,7 +180,7 @@ def _engine_for(engine: Any, **tiles: TensorView) -> Engine | None:
     return chosen
 
 
-@api
+@builder.api
 def tensor_scalar_reduce(
     *,
     data: Any,
@@ -200,31 +193,33 @@ def tensor_scalar_reduce(
     mask: Any = None,
 ) -> TensorView:
     """op0(data, operand0), and its reduction over the free axes into `reduce_res` (P, 1)."""
-    source = tile(data, "data")
-    check("tensor_scalar_reduce", data=source, operand0=operand0, reduce_res=reduce_res)
+    source = builder.tile(data, "data")
+    builder.check("tensor_scalar_reduce", data=source, operand0=operand0, reduce_res=reduce_res)
     if reverse0:
         mend = "Swap the operands by other arithmetic."
-        refuse(KernelValueError("reverse0", "tensor_scalar_reduce has no reverse0 yet.", mend))
+        builder.refuse(
+            KernelValueError("reverse0", "tensor_scalar_reduce has no reverse0 yet.", mend)
+        )
     allowed = frozenset("add subtract multiply maximum minimum".split())
     name = op_name(op0, ARITHMETIC | {"abs"})
     if name == "abs":  # of one operand: the other is ignored
         name, operand0 = "abs_max", 0.0
-    return emit(
+    return builder.emit(
         elementwise.TENSOR_SCALAR,
-        result=new_tile(source.tile_shape, dtype or source.dtype),
-        inputs={"data": source, "operand0": column(operand0)},
+        result=builder.new_tile(source.tile_shape, dtype or source.dtype),
+        inputs={"data": source, "operand0": builder.column(operand0)},
         outputs={"reduce_result": destination(reduce_res, "reduce_res")},
         attributes={
             "op0": name,
             "reverse0": bool(reverse0),
             "reduce_op": op_name(reduce_op, allowed),
         },
-        mask=mask_of(mask),
+        mask=builder.mask_of(mask),
         engine=Engine.VECTOR,
     )
 
 
-@api
+@builder.api
 def scalar_tensor_tensor(
     *,
     data: Any,
@@ -238,58 +233,60 @@ def scalar_tensor_tensor(
     mask: Any = None,
 ) -> TensorView:
     """op1(op0(data, operand0), operand1): operand0 a number or (P, 1), operand1 as large as data."""
-    source, full = tile(data, "data"), tile(operand1, "operand1")
-    check(elementwise.SCALAR_TENSOR_TENSOR, data=source, operand0=operand0, operand1=full)
+    source, full = builder.tile(data, "data"), builder.tile(operand1, "operand1")
+    builder.check(elementwise.SCALAR_TENSOR_TENSOR, data=source, operand0=operand0, operand1=full)
     if source.tile_shape != full.tile_shape:
         given = {"data": source.tile_shape, "operand1": full.tile_shape}
-        fail(operands.different_shapes(elementwise.SCALAR_TENSOR_TENSOR, given))
-    return emit(
+        builder.fail(operands.different_shapes(elementwise.SCALAR_TENSOR_TENSOR, given))
+    return builder.emit(
         elementwise.SCALAR_TENSOR_TENSOR,
-        result=new_tile(source.tile_shape, dtype or source.dtype),
-        inputs={"data": source, "operand0": column(operand0), "operand1": full},
+        result=builder.new_tile(source.tile_shape, dtype or source.dtype),
+        inputs={"data": source, "operand0": builder.column(operand0), "operand1": full},
         attributes=checks.operator_attributes(op0, reverse0, op1, reverse1, BINARY),
-        mask=mask_of(mask),
+        mask=builder.mask_of(mask),
     )
 
 
-@api
+@builder.api
 def tensor_tensor(
     data1: Any, data2: Any, op: Any, *, dtype: Any = None, mask: Any = None, engine: Any = None
 ) -> TensorView:
     """op(data1, data2), elementwise; free axes of length 1 repeat."""
-    left, right = tile(data1, "data1"), tile(data2, "data2")
-    check(elementwise.TENSOR_TENSOR, data1=left, data2=right)
+    left, right = builder.tile(data1, "data1"), builder.tile(data2, "data2")
+    builder.check(elementwise.TENSOR_TENSOR, data1=left, data2=right)
     name = op_name(op, BINARY)
     checks.check_bitwise(name, left, right)
     shape = assignment.common_shape(left, right)
     promoted = builder.result_dtype(name, dtypes.promote(left.dtype, right.dtype))
     asked = Engine.GPSIMD if name == "power" else engine
     chosen = _engine_for(asked, data1=left, data2=right)
-    result = new_tile(shape, dtype or promoted)
+    result = builder.new_tile(shape, dtype or promoted)
     left, right = assignment.fit(left, shape), assignment.fit(right, shape)
-    return builder.of_two(name, result, left, right, mask_of(mask), chosen)
+    return builder.of_two(name, result, left, right, builder.mask_of(mask), chosen)
 
 
-@api
+@builder.api
 def reciprocal(data: Any, *, dtype: Any = None, mask: Any = None) -> TensorView:
     """1 / data on the Vector engine."""
-    source = tile(data, "data")
-    check(elementwise.RECIPROCAL, data=source)
-    result = new_tile(source.tile_shape, dtype or source.dtype)
-    return emit(elementwise.RECIPROCAL, result=result, inputs={"data": source}, mask=mask_of(mask))
+    source = builder.tile(data, "data")
+    builder.check(elementwise.RECIPROCAL, data=source)
+    result = builder.new_tile(source.tile_shape, dtype or source.dtype)
+    return builder.emit(
+        elementwise.RECIPROCAL, result=result, inputs={"data": source}, mask=builder.mask_of(mask)
+    )
 
 
-@api
+@builder.api
 def tensor_copy(src: Any, *, mask: Any = None, dtype: Any = None, engine: Any = None) -> TensorView:
     """A copy of a tile."""
-    source = tile(src, "src")
-    check("tensor_copy", src=source)
-    result = new_tile(source.tile_shape, dtype or source.dtype)
+    source = builder.tile(src, "src")
+    builder.check("tensor_copy", src=source)
+    result = builder.new_tile(source.tile_shape, dtype or source.dtype)
     chosen = _engine_for(engine, src=source)
-    return copied(result, source, mask=mask_of(mask), engine=chosen)
+    return builder.copied(result, source, mask=builder.mask_of(mask), engine=chosen)
 
 
-@api
+@builder.api
 def tensor_copy_dynamic_src(
     src: Any, *, mask: Any = None, dtype: Any = None, engine: Any = None
 ) -> TensorView:
@@ -297,18 +294,23 @@ def tensor_copy_dynamic_src(
     return tensor_copy(src, mask=mask, dtype=dtype, engine=engine)
 
 
-@api
+@builder.api
 def tensor_copy_dynamic_dst(
     *, dst: Any, src: Any, mask: Any = None, dtype: Any = None, engine: Any = None
 ) -> None:
     """A copy into a tile whose place within each partition is read from SBUF at run time."""
     target = destination(dst, "dst")
     assert target is not None
-    source = assignment.fit(tile(src, "src"), target.tile_shape)
-    copied(target, source, mask=mask_of(mask), engine=_engine_for(engine, src=source, dst=target))
+    source = assignment.fit(builder.tile(src, "src"), target.tile_shape)
+    builder.copied(
+        target,
+        source,
+        mask=builder.mask_of(mask),
+        engine=_engine_for(engine, src=source, dst=target),
+    )
 
 
-@api
+@builder.api
 def tensor_copy_predicated(
     *,
     src: Any,
@@ -319,29 +321,29 @@ def tensor_copy_predicated(
     dtype: Any = None,
 ) -> None:
     """dst = src where the predicate is not zero; elsewhere dst stays as it is."""
-    target, where = destination(dst, "dst"), tile(predicate, "predicate")
+    target, where = destination(dst, "dst"), builder.tile(predicate, "predicate")
     assert target is not None
-    check("tensor_copy_predicated", src=src, dst=target, predicate=where)
+    builder.check("tensor_copy_predicated", src=src, dst=target, predicate=where)
     if isinstance(src, TensorView):
         checks.check_format("tensor_copy_predicated", "src", src, target)
     else:
-        src = fill(new_tile(target.tile_shape, target.dtype), src)
-    emit(
+        src = builder.fill(builder.new_tile(target.tile_shape, target.dtype), src)
+    builder.emit(
         movement.COPY_PREDICATED,
         result=target,
         inputs={
-            "source": assignment.fit(tile(src, "src"), target.tile_shape),
+            "source": assignment.fit(builder.tile(src, "src"), target.tile_shape),
             "predicate": assignment.fit(where, target.tile_shape),
         },
         attributes={"reverse": bool(reverse_pred)},
-        mask=mask_of(mask),
+        mask=builder.mask_of(mask),
     )
 
 
-@api
+@builder.api
 def memset(
     shape: Any, value: Any, dtype: Any, *, mask: Any = None, engine: Any = None
 ) -> TensorView:
     """A new SBUF tile of one value; the first dimension is the partition dimension."""
-    result = new_tile(tuple(int(n) for n in shape), dtype)
-    return fill(result, value, mask=mask_of(mask), engine=engine)
+    result = builder.new_tile(tuple(int(n) for n in shape), dtype)
+    return builder.fill(result, value, mask=builder.mask_of(mask), engine=engine)

@@ -8,6 +8,12 @@ from accelopt.hardware import TARGETS
 from accelopt.sim.dialects.neuronxcc.isa.checks import FP32_MIN
 from accelopt.sim.tracer import active
 
+__all__ = [
+    "dge_mode", "dma_engine", "engine", "fp32", "get_nc_version", "gpsimd_engine", "nc_version",
+    "oob_mode", "reduce_cmd", "scalar_engine", "sync_engine", "tensor_engine", "unknown_engine",
+    "vector_engine",
+]  # fmt: skip
+
 engine = IntEnum(
     "engine", {"tensor": 1, "vector": 5, "scalar": 2, "gpsimd": 3, "sync": 6, "unknown": 0}
 )

@@ -7,17 +7,6 @@ from typing import Any
 
 from accelopt.sim.affine import Affine
 from accelopt.sim.dialects.neuronxcc import assignment, builder
-from accelopt.sim.dialects.neuronxcc.builder import (
-    api,
-    check,
-    column,
-    emit,
-    fail,
-    mask_of,
-    new_tile,
-    refuse,
-    tile,
-)
 from accelopt.sim.dialects.neuronxcc.index import (
     MaskExpression,
     TileIndex,
@@ -38,54 +27,54 @@ from accelopt.sim.rules import indexing, operands
 from accelopt.sim.tracer import current
 
 
-@api
+@builder.api
 def iota(expr: Any, dtype: Any, *, mask: Any = None) -> TensorView:
     """A tile of the values of an affine index expression, computed in int32."""
     if isinstance(expr, (int, float)):
         expr = TileIndex(Affine(int(expr)))
     if not isinstance(expr, TileIndex):
         mend = "Pass an expression of nl.arange and loop indices."
-        fail(KernelTypeError("iota_expression", f"iota of a {type(expr).__name__}.", mend))
+        builder.fail(KernelTypeError("iota_expression", f"iota of a {type(expr).__name__}.", mend))
     shape = expr.shape if expr.ndim >= 2 else (1,) * (2 - expr.ndim) + expr.shape
-    return emit(
+    return builder.emit(
         indexed.IOTA,
-        result=new_tile(shape, dtype),
+        result=builder.new_tile(shape, dtype),
         attributes={"expression": expr.affine},
-        mask=mask_of(mask),
+        mask=builder.mask_of(mask),
     )
 
 
-@api
+@builder.api
 def affine_select(
     pred: Any, on_true_tile: Any, on_false_value: Any, *, mask: Any = None, dtype: Any = None
 ) -> TensorView:
     """on_true_tile where one affine comparison holds, elsewhere a number."""
-    source = tile(on_true_tile, "on_true_tile")
-    check(indexed.AFFINE_SELECT, on_true_tile=source)
+    source = builder.tile(on_true_tile, "on_true_tile")
+    builder.check(indexed.AFFINE_SELECT, on_true_tile=source)
     if isinstance(pred, TileIndex):
         pred = pred > 0
     if isinstance(pred, bool):
         pred = MaskExpression(EVERYTHING if pred else NOTHING, ())
     if not isinstance(pred, MaskExpression) or pred.combined:
         problem = "the predicate of affine_select is not a single affine comparison."
-        fail(indexing.unsupported_mask(problem))
+        builder.fail(indexing.unsupported_mask(problem))
     if broadcast_shapes(pred.shape, source.tile_shape) != source.tile_shape:
         given = {"pred": pred.shape, "on_true_tile": source.tile_shape}
-        fail(operands.different_shapes(indexed.AFFINE_SELECT, given))
-    return emit(
+        builder.fail(operands.different_shapes(indexed.AFFINE_SELECT, given))
+    return builder.emit(
         indexed.AFFINE_SELECT,
-        result=new_tile(source.tile_shape, dtype or source.dtype),
+        result=builder.new_tile(source.tile_shape, dtype or source.dtype),
         inputs={"data": source},
         attributes={
             "predicate": pred.mask,
             "negate": pred.negated,
             "on_false": builder.number(on_false_value),
         },
-        mask=mask_of(mask),
+        mask=builder.mask_of(mask),
     )
 
 
-@api
+@builder.api
 def range_select(
     *,
     on_true_tile: Any,
@@ -103,25 +92,25 @@ def range_select(
 ) -> TensorView:
     """on_true_tile where both comparisons of range_start + column with per-partition bounds hold,
     elsewhere the smallest float32. NeuronCore-v3 and later."""
-    source = tile(on_true_tile, "on_true_tile")
-    check(indexed.RANGE_SELECT, on_true_tile=source, bound0=tile(bound0, "bound0"),
-          bound1=tile(bound1, "bound1"), reduce_res=reduce_res)  # fmt: skip
+    source = builder.tile(on_true_tile, "on_true_tile")
+    builder.check(indexed.RANGE_SELECT, on_true_tile=source, bound0=builder.tile(bound0, "bound0"),
+          bound1=builder.tile(bound1, "bound1"), reduce_res=reduce_res)  # fmt: skip
     if current().target == "trn1":
         mend = "Use nisa.affine_select or nl.where, or compile with platform_target='trn2'."
-        refuse(KernelValueError("target", "range_select needs NeuronCore-v3.", mend))
+        builder.refuse(KernelValueError("target", "range_select needs NeuronCore-v3.", mend))
     if builder.number(on_false_value) != FP32_MIN:
         mend = "Pass nl.fp32.min."
         problem = f"on_false_value {on_false_value} is not the smallest float32."
-        refuse(KernelValueError("on_false_value", problem, mend))
+        builder.refuse(KernelValueError("on_false_value", problem, mend))
     start = number_of(range_start)
     if start + math.prod(source.tile_shape[1:]) > 1 << 24:
         problem = "the compared positions exceed 2^24, beyond which float32 is not exact."
-        refuse(KernelValueError("range_start", problem))
+        builder.refuse(KernelValueError("range_start", problem))
     allowed = COMPARISONS - {"not_equal"}
-    return emit(
+    return builder.emit(
         indexed.RANGE_SELECT,
-        result=new_tile(source.tile_shape, dtype or source.dtype),
-        inputs={"data": source, "bound0": column(bound0), "bound1": column(bound1)},
+        result=builder.new_tile(source.tile_shape, dtype or source.dtype),
+        inputs={"data": source, "bound0": builder.column(bound0), "bound1": builder.column(bound1)},
         outputs={"reduce_result": destination(reduce_res, "reduce_res")},
         attributes={
             "op0": op_name(comp_op0, allowed),
@@ -131,11 +120,11 @@ def range_select(
             "range_start": start,
             "on_false": FP32_MIN,
         },
-        mask=mask_of(mask),
+        mask=builder.mask_of(mask),
     )
 
 
-@api
+@builder.api
 def select_reduce(
     *,
     dst: Any,
@@ -151,18 +140,18 @@ def select_reduce(
 ) -> None:
     """dst = on_true where the predicate is not zero, elsewhere on_false; optionally the maximum
     over the free axes."""
-    target, where, chosen = destination(dst, "dst"), tile(predicate, "predicate"), tile(
+    target, where, chosen = destination(dst, "dst"), builder.tile(predicate, "predicate"), builder.tile(
         on_true, "on_true")  # fmt: skip
     assert target is not None
-    check(indexed.SELECT_REDUCE, dst=target, predicate=where, on_true=chosen, on_false=on_false,
+    builder.check(indexed.SELECT_REDUCE, dst=target, predicate=where, on_true=chosen, on_false=on_false,
           reduce_res=reduce_res)  # fmt: skip
-    emit(
+    builder.emit(
         indexed.SELECT_REDUCE,
         result=target,
         inputs={
             "predicate": assignment.fit(where, target.tile_shape),
             "on_true": assignment.fit(chosen, target.tile_shape),
-            "on_false": column(on_false),
+            "on_false": builder.column(on_false),
         },
         outputs={"reduce_result": destination(reduce_res, "reduce_res")},
         attributes={
@@ -170,31 +159,31 @@ def select_reduce(
             "reduce_op": op_name(reduce_op, frozenset({"maximum"})),
             "reduce_cmd": commands(reduce_cmd).name,
         },
-        mask=mask_of(mask),
+        mask=builder.mask_of(mask),
     )
 
 
-@api
+@builder.api
 def nc_stream_shuffle(
     src: Any, dst: Any, shuffle_mask: Any, *, dtype: Any = None, mask: Any = None
 ) -> None:
     """Partition p of each quadrant of 32 of dst takes partition shuffle_mask[p] of src; 255 leaves
     it as it is."""
-    source, target = tile(src, "src"), destination(dst, "dst")
+    source, target = builder.tile(src, "src"), destination(dst, "dst")
     assert target is not None
-    check("nc_stream_shuffle", src=source, dst=target)
+    builder.check("nc_stream_shuffle", src=source, dst=target)
     order = shuffle_order(source, target, shuffle_mask)
-    emit(
+    builder.emit(
         movement.STREAM_SHUFFLE,
         result=target,
         inputs={"source": source},
         attributes={"shuffle_mask": order},
-        mask=mask_of(mask),
+        mask=builder.mask_of(mask),
         engine=Engine.VECTOR,
     )
 
 
-@api
+@builder.api
 def local_gather(
     src_buffer: Any,
     index: Any,
@@ -205,14 +194,14 @@ def local_gather(
 ) -> TensorView:
     """Each group of 16 partitions gathers from its part of src_buffer by its own 16 partitions of
     indices, taken partition first: (P, F of index, 16, num_elem_per_idx)."""
-    source, indices = tile(src_buffer, "src_buffer"), tile(index, "index")
-    check(indexed.LOCAL_GATHER, src_buffer=source, index=indices)
+    source, indices = builder.tile(src_buffer, "src_buffer"), builder.tile(index, "index")
+    builder.check(indexed.LOCAL_GATHER, src_buffer=source, index=indices)
     valid = gathered_indices(source, indices, num_elem_per_idx, num_valid_indices)
     shape = (source.tile_shape[0], *indices.tile_shape[1:], 16, int(num_elem_per_idx))
-    return emit(
+    return builder.emit(
         indexed.LOCAL_GATHER,
-        result=new_tile(shape, source.dtype),
+        result=builder.new_tile(shape, source.dtype),
         inputs={"source": source, "index": indices},
         attributes={"elements_per_index": int(num_elem_per_idx), "valid_indices": valid},
-        mask=mask_of(mask),
+        mask=builder.mask_of(mask),
     )

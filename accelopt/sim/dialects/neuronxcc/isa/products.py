@@ -8,30 +8,19 @@ from typing import Any
 from accelopt.sim import dtypes
 from accelopt.sim.affine import Affine, Term, TileAxis, variable
 from accelopt.sim.dialects.neuronxcc import builder
-from accelopt.sim.dialects.neuronxcc.builder import (
-    api,
-    check,
-    copied,
-    emit,
-    fail,
-    mask_of,
-    new_tile,
-    refuse,
-    tile,
-)
 from accelopt.sim.dialects.neuronxcc.isa.checks import check_stationary, check_tiling, double_rows
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.errors import KernelValueError
 from accelopt.sim.isa import matrix, movement
 from accelopt.sim.mask import EVERYTHING, Mask
 from accelopt.sim.program import Buffer, Engine
-from accelopt.sim.rules import indexing, shapes
+from accelopt.sim.rules import indexing, operands
 from accelopt.sim.tracer import current
 
 DOUBLE_ROW = "double_row_gen3"
 
 
-@api
+@builder.api
 def nc_matmul(
     stationary: Any,
     moving: Any,
@@ -47,7 +36,7 @@ def nc_matmul(
     """stationary (K, M).T @ moving (K, N) into a PSUM tile (M, N). With perf_mode
     "double_row_gen3" both operands are (K, 2, ...) and both rows are summed. Results are float32
     always: `is_transpose` and the onezero flags are hints (SDK 2.26.1, nki.isa.nc_matmul)."""
-    left, right = tile(stationary, "stationary"), tile(moving, "moving")
+    left, right = builder.tile(stationary, "stationary"), builder.tile(moving, "moving")
     left, right = _movable(left), _movable(right)
     mode = getattr(perf_mode, "name", perf_mode) or None
     rows, columns = left.tile_shape[1:], right.tile_shape[1:]
@@ -55,10 +44,12 @@ def nc_matmul(
         builder.check_same_partitions(stationary=left, moving=right)
         rows, columns = _double_row(rows, columns)
     else:
-        check("nc_matmul", stationary=left, moving=right)
+        builder.check("nc_matmul", stationary=left, moving=right)
         if mode is not None:
             mend = f'Leave perf_mode out, or pass "{DOUBLE_ROW}".'
-            fail(KernelValueError("perf_mode", f"perf_mode {mode!r:.40} is not simulated.", mend))
+            builder.fail(
+                KernelValueError("perf_mode", f"perf_mode {mode!r:.40} is not simulated.", mend)
+            )
     check_stationary(left)
     check_tiling(tuple(tile_position), tuple(tile_size), left, _tiling_problem)
     attributes: dict[str, Any] = {
@@ -68,12 +59,12 @@ def nc_matmul(
     }
     if mode is not None:
         attributes["perf_mode"] = DOUBLE_ROW
-    return emit(
+    return builder.emit(
         matrix.MATMUL,
-        result=new_tile((math.prod(rows), *columns), dtypes.FLOAT32, Buffer.PSUM),
+        result=builder.new_tile((math.prod(rows), *columns), dtypes.FLOAT32, Buffer.PSUM),
         inputs={"stationary": left, "moving": right},
         attributes=attributes,
-        mask=mask_of(mask),
+        mask=builder.mask_of(mask),
     )
 
 
@@ -82,7 +73,7 @@ def _double_row(
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     if current().target == "trn1":
         mend = "Compile with platform_target='trn2' or leave perf_mode out."
-        fail(KernelValueError("perf_mode", f"{DOUBLE_ROW} needs NeuronCore-v3.", mend))
+        builder.fail(KernelValueError("perf_mode", f"{DOUBLE_ROW} needs NeuronCore-v3.", mend))
     return double_rows(rows, columns)
 
 
@@ -91,7 +82,7 @@ def _tiling_problem(_: tuple[Any, ...], size: tuple[Any, ...]) -> str:
     return "tile_size (32, 32) is not possible on NeuronCore-v2" if small else ""
 
 
-@api
+@builder.api
 def nc_transpose(
     data: Any, *, mask: Any = None, dtype: Any = None, engine: Any = None
 ) -> TensorView:
@@ -99,7 +90,7 @@ def nc_transpose(
     up to 32 by 32. Free axes are taken as one. `engine` chooses for tiles that both can take (isa);
     larger ones go to the Tensor engine whatever it says: a public history of kernels timed on trn1
     (autocomp, sd_attention) has some that ask the Vector engine for 128 by 64."""
-    source = tile(data, "data")
+    source = builder.tile(data, "data")
     rows, columns = source.tile_shape[0], math.prod(source.tile_shape[1:])
     small = rows <= 32 and columns <= 32
     chosen = builder.engine_of(engine)
@@ -109,18 +100,18 @@ def nc_transpose(
         chosen = Engine.VECTOR
     tensor = chosen is Engine.TENSOR
     if tensor:
-        check("nc_transpose on Tensor engine", data=source)
-    result = new_tile(
+        builder.check("nc_transpose on Tensor engine", data=source)
+    result = builder.new_tile(
         (columns, rows), dtype or source.dtype, Buffer.PSUM if tensor else Buffer.SBUF
     )
     if tensor:
         current().unplaced.add(result.storage)
-    condition = mask_of(mask) & source.mask
+    condition = builder.mask_of(mask) & source.mask
     source.access(condition)  # bounds are checked before the axes turn
     flat = source
     if source.ndim > 2 or source.bounds or source.mask.constraints:
         flat = source.replaced(bounds=(), mask=EVERYTHING).reshape((rows, columns))
-    return emit(
+    return builder.emit(
         movement.TRANSPOSE,
         result=result,
         inputs={"data": flat},
@@ -141,7 +132,7 @@ def _turned(mask: Mask, shape: tuple[int, ...]) -> Mask:
     for constraint in mask.constraints:
         if not constraint.axes <= moved.keys():
             problem = f"a mask constrains several free axes of a tile {shape} that is transposed."
-            fail(indexing.unsupported_mask(problem))
+            builder.fail(indexing.unsupported_mask(problem))
     return Mask(tuple(constraint.substitute(moved) for constraint in mask.constraints))
 
 
@@ -152,10 +143,10 @@ def _movable(view: TensorView) -> TensorView:
 
 def matmul(x: Any, y: Any, transpose_x: bool, mask: Any) -> TensorView:
     """x (M, K) @ y (K, N), or x (K, M).T @ y with transpose_x: what nl.matmul becomes."""
-    left, right = tile(x, "x"), tile(y, "y")
+    left, right = builder.tile(x, "x"), builder.tile(y, "y")
     if not transpose_x:
         if len(left.tile_shape) > 2:
-            refuse(shapes.too_many_dimensions("matmul", "x", left.tile_shape, 2))
+            builder.refuse(operands.too_many_dimensions("matmul", "x", left.tile_shape, 2))
         left = in_sbuf(nc_transpose(in_sbuf(left), engine=Engine.TENSOR))
     return nc_matmul(in_sbuf(left), in_sbuf(right), mask=mask)
 
@@ -164,4 +155,6 @@ def in_sbuf(view: TensorView) -> TensorView:
     """The tile itself, or a copy of what was written of it when it lies in PSUM."""
     if not view.in_psum:
         return view
-    return copied(new_tile(view.tile_shape, view.dtype), view, mask=view.written_mask)
+    return builder.copied(
+        builder.new_tile(view.tile_shape, view.dtype), view, mask=view.written_mask
+    )

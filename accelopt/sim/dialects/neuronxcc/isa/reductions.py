@@ -10,17 +10,6 @@ from accelopt.sim import dtypes
 from accelopt.sim.affine import TileAxis, variable
 from accelopt.sim.call_sites import running_line
 from accelopt.sim.dialects.neuronxcc import assignment, builder
-from accelopt.sim.dialects.neuronxcc.builder import (
-    api,
-    check,
-    column,
-    emit,
-    fail,
-    mask_of,
-    new_tile,
-    refuse,
-    tile,
-)
 from accelopt.sim.dialects.neuronxcc.index import TileIndex, number_of
 from accelopt.sim.dialects.neuronxcc.isa import checks
 from accelopt.sim.dialects.neuronxcc.isa.elementwise import destination
@@ -31,10 +20,10 @@ from accelopt.sim.isa import elementwise, indexed, reductions
 from accelopt.sim.mask import NOTHING, Mask
 from accelopt.sim.operators import ARITHMETIC, BITWISE, REDUCTIONS
 from accelopt.sim.program import Engine
-from accelopt.sim.rules import operands, shapes
+from accelopt.sim.rules import operands
 
 
-@api
+@builder.api
 def tensor_reduce(
     op: Any,
     data: Any,
@@ -46,13 +35,13 @@ def tensor_reduce(
     keepdims: bool = False,
 ) -> TensorView:
     """The reduction of a tile over free axes on the Vector engine."""
-    source = tile(data, "data")
-    check(reductions.TENSOR_REDUCE, data=source)
+    source = builder.tile(data, "data")
+    builder.check(reductions.TENSOR_REDUCE, data=source)
     name = op_name(op, REDUCTIONS)
     checks.check_bitwise(name, source)
     if negate and name in BITWISE:
         mend = "Leave negate out."
-        refuse(KernelValueError("negate", "a bitwise reduction cannot be negated.", mend))
+        builder.refuse(KernelValueError("negate", "a bitwise reduction cannot be negated.", mend))
     return reduce(name, source, axis, dtype, mask, keepdims, bool(negate))
 
 
@@ -63,12 +52,12 @@ def reduce(
     """The reduction over `axis`. A 2-D tile gives (P, 1), higher ranks lose the axes (S7)."""
     axes = checks.reduced_axes(source, axis)
     shape = tuple(1 if n in axes else size for n, size in enumerate(source.tile_shape))
-    result = emit(
+    result = builder.emit(
         reductions.TENSOR_REDUCE,
-        result=new_tile(shape, dtype or source.dtype),
+        result=builder.new_tile(shape, dtype or source.dtype),
         inputs={"data": source},
         attributes={"op": op, "axes": axes, "negate": negate},
-        mask=mask_of(mask),
+        mask=builder.mask_of(mask),
     )
     if keepdims:
         return result
@@ -78,22 +67,22 @@ def reduce(
     return view
 
 
-@api
+@builder.api
 def tensor_partition_reduce(
     op: Any, data: Any, *, mask: Any = None, dtype: Any = None
 ) -> TensorView:
     """The reduction of a tile over its partitions on the GpSimd engine: (1, F)."""
-    source = tile(data, "data")
-    check("tensor_partition_reduce", data=source)
+    source = builder.tile(data, "data")
+    builder.check("tensor_partition_reduce", data=source)
     allowed = frozenset("add maximum bitwise_or bitwise_and".split())
     name = op_name(op, allowed)
     checks.check_bitwise(name, source)
-    result = new_tile((1, *source.tile_shape[1:]), dtype or source.dtype)
-    return emit(reductions.PARTITION_REDUCE, result=result, inputs={"data": source},
-                attributes={"op": name}, mask=mask_of(mask))  # fmt: skip
+    result = builder.new_tile((1, *source.tile_shape[1:]), dtype or source.dtype)
+    return builder.emit(reductions.PARTITION_REDUCE, result=result, inputs={"data": source},
+                attributes={"op": name}, mask=builder.mask_of(mask))  # fmt: skip
 
 
-@api
+@builder.api
 def tensor_tensor_scan(
     data0: Any,
     data1: Any,
@@ -107,33 +96,33 @@ def tensor_tensor_scan(
     mask: Any = None,
 ) -> TensorView:
     """r[i] = op1(op0(data0[i], r[i-1]), data1[i]) along the free axis, from r[-1] = initial."""
-    left, right = tile(data0, "data0"), tile(data1, "data1")
-    check(reductions.TENSOR_TENSOR_SCAN, data0=left, data1=right, initial=initial)
+    left, right = builder.tile(data0, "data0"), builder.tile(data1, "data1")
+    builder.check(reductions.TENSOR_TENSOR_SCAN, data0=left, data1=right, initial=initial)
     if math.prod(left.tile_shape) != math.prod(right.tile_shape):
         given = {"data0": left.tile_shape, "data1": right.tile_shape}
-        fail(operands.different_shapes(reductions.TENSOR_TENSOR_SCAN, given))
+        builder.fail(operands.different_shapes(reductions.TENSOR_TENSOR_SCAN, given))
     promoted = dtypes.promote(left.dtype, right.dtype)
-    return emit(
+    return builder.emit(
         reductions.TENSOR_TENSOR_SCAN,
-        result=new_tile(left.tile_shape, dtype or promoted),
+        result=builder.new_tile(left.tile_shape, dtype or promoted),
         inputs={
             "data0": left,
             "data1": assignment.fit(right, left.tile_shape),
-            "initial": column(initial),
+            "initial": builder.column(initial),
         },
         attributes=checks.operator_attributes(op0, reverse0, op1, reverse1, ARITHMETIC),
-        mask=mask_of(mask),
+        mask=builder.mask_of(mask),
     )
 
 
-@api
+@builder.api
 def bn_stats(data: Any, *, mask: Any = None, dtype: Any = None) -> TensorView:
     """(P, 6): count, mean and variance * count of the even, then of the odd elements."""
-    source = tile(data, "data")
-    check(reductions.BN_STATS, data=source)
-    source, condition = _without_masked_tail(source, mask_of(mask).simplified())
-    result = new_tile((source.tile_shape[0], 6), dtype or source.dtype)
-    return emit(reductions.BN_STATS, result=result, inputs={"data": source}, mask=condition)
+    source = builder.tile(data, "data")
+    builder.check(reductions.BN_STATS, data=source)
+    source, condition = _without_masked_tail(source, builder.mask_of(mask).simplified())
+    result = builder.new_tile((source.tile_shape[0], 6), dtype or source.dtype)
+    return builder.emit(reductions.BN_STATS, result=result, inputs={"data": source}, mask=condition)
 
 
 def _without_masked_tail(source: TensorView, condition: Mask) -> tuple[TensorView, Mask]:
@@ -148,7 +137,9 @@ def _without_masked_tail(source: TensorView, condition: Mask) -> tuple[TensorVie
         rest = constraint + variable(width)
         if len(source.tile_shape) != 2 or rest.axes or constraint.coefficient(width) != -1:
             mend = "Mask partitions, or the last columns (i < size), or shrink the tile."
-            fail(KernelValueError("bn_stats_mask", "bn_stats masks its reduced dimension.", mend))
+            builder.fail(
+                KernelValueError("bn_stats_mask", "bn_stats masks its reduced dimension.", mend)
+            )
         kept = min(kept, number_of(TileIndex(rest)) + 1)
     if not columns:
         return source, condition
@@ -164,43 +155,49 @@ def _without_masked_tail(source: TensorView, condition: Mask) -> tuple[TensorVie
     return source.replaced(shape=(source.tile_shape[0], kept), bounds=()), rows
 
 
-@api
+@builder.api
 def bn_aggr(data: Any, *, mask: Any = None, dtype: Any = None) -> TensorView:
     """(P, 2): mean and variance of the groups that bn_stats described."""
-    source = tile(data, "data")
-    check(reductions.BN_AGGR, data=source)
+    source = builder.tile(data, "data")
+    builder.check(reductions.BN_AGGR, data=source)
     checks.check_triples(source)
-    result = new_tile((source.tile_shape[0], 2), dtype or source.dtype)
-    return emit(reductions.BN_AGGR, result=result, inputs={"data": source}, mask=mask_of(mask))
-
-
-@api
-def max8(*, src: Any, mask: Any = None, dtype: Any = None) -> TensorView:
-    """(P, 8): the eight largest elements of each partition, descending."""
-    source = tile(src, "src")
-    check(indexed.MAX8, src=source)
-    result = new_tile((source.tile_shape[0], 8), dtype or source.dtype)
-    return emit(indexed.MAX8, result=result, inputs={"data": source}, mask=mask_of(mask))
-
-
-@api
-def nc_find_index8(*, data: Any, vals: Any, mask: Any = None, dtype: Any = None) -> TensorView:
-    """(P, 8): where each of eight values first occurs in its partition of data."""
-    source, values = tile(data, "data"), tile(vals, "vals")
-    check("nc_find_index8", data=source, vals=values)
-    element = builder.parse_dtype(dtype or dtypes.UINT32)
-    if element not in (dtypes.UINT16, dtypes.UINT32):
-        mend = "Use nl.uint16 or nl.uint32."
-        refuse(KernelTypeError("index_dtype", f"nc_find_index8 cannot give {element}.", mend))
-    return emit(
-        indexed.FIND_INDEX8,
-        result=new_tile((source.tile_shape[0], 8), element),
-        inputs={"data": source, "values": values.reshape((values.tile_shape[0], 8))},
-        mask=mask_of(mask),
+    result = builder.new_tile((source.tile_shape[0], 2), dtype or source.dtype)
+    return builder.emit(
+        reductions.BN_AGGR, result=result, inputs={"data": source}, mask=builder.mask_of(mask)
     )
 
 
-@api
+@builder.api
+def max8(*, src: Any, mask: Any = None, dtype: Any = None) -> TensorView:
+    """(P, 8): the eight largest elements of each partition, descending."""
+    source = builder.tile(src, "src")
+    builder.check(indexed.MAX8, src=source)
+    result = builder.new_tile((source.tile_shape[0], 8), dtype or source.dtype)
+    return builder.emit(
+        indexed.MAX8, result=result, inputs={"data": source}, mask=builder.mask_of(mask)
+    )
+
+
+@builder.api
+def nc_find_index8(*, data: Any, vals: Any, mask: Any = None, dtype: Any = None) -> TensorView:
+    """(P, 8): where each of eight values first occurs in its partition of data."""
+    source, values = builder.tile(data, "data"), builder.tile(vals, "vals")
+    builder.check("nc_find_index8", data=source, vals=values)
+    element = builder.parse_dtype(dtype or dtypes.UINT32)
+    if element not in (dtypes.UINT16, dtypes.UINT32):
+        mend = "Use nl.uint16 or nl.uint32."
+        builder.refuse(
+            KernelTypeError("index_dtype", f"nc_find_index8 cannot give {element}.", mend)
+        )
+    return builder.emit(
+        indexed.FIND_INDEX8,
+        result=builder.new_tile((source.tile_shape[0], 8), element),
+        inputs={"data": source, "values": values.reshape((values.tile_shape[0], 8))},
+        mask=builder.mask_of(mask),
+    )
+
+
+@builder.api
 def nc_match_replace8(
     *,
     data: Any,
@@ -212,46 +209,46 @@ def nc_match_replace8(
 ) -> TensorView:
     """data with the first occurrence of each of eight values replaced by `imm`; the positions go
     into `dst_idx`."""
-    source, values = tile(data, "data"), tile(vals, "vals")
-    check("nc_match_replace8", data=source, vals=values, dst_idx=dst_idx)
+    source, values = builder.tile(data, "data"), builder.tile(vals, "vals")
+    builder.check("nc_match_replace8", data=source, vals=values, dst_idx=dst_idx)
     index = destination(dst_idx, "dst_idx")
     partitions = values.tile_shape[0]
-    return emit(
+    return builder.emit(
         indexed.MATCH_REPLACE8,
-        result=new_tile(source.tile_shape, dtype or source.dtype),
+        result=builder.new_tile(source.tile_shape, dtype or source.dtype),
         inputs={"data": source, "values": values.reshape((partitions, 8))},
         outputs={"indices": None if index is None else index.reshape((partitions, 8))},
         attributes={"replacement": builder.number(imm)},
-        mask=mask_of(mask),
+        mask=builder.mask_of(mask),
     )
 
 
-@api
+@builder.api
 def dropout(data: Any, prob: Any, *, mask: Any = None, dtype: Any = None) -> TensorView:
     """data with elements zeroed at random with probability `prob`, a number or (P, 1)."""
-    source = tile(data, "data")
-    check(elementwise.DROPOUT, data=source, prob=prob)
+    source = builder.tile(data, "data")
+    builder.check(elementwise.DROPOUT, data=source, prob=prob)
     integers = dtypes.is_integer(source.dtype)
     if isinstance(prob, TensorView) and integers and prob.dtype != dtypes.FLOAT32:
         given = dtypes.name_of(prob.dtype)
-        refuse(operands.unsupported_format(elementwise.DROPOUT, "prob", given, "float32"))
-    return emit(
+        builder.refuse(operands.unsupported_format(elementwise.DROPOUT, "prob", given, "float32"))
+    return builder.emit(
         elementwise.DROPOUT,
-        result=new_tile(source.tile_shape, dtype or source.dtype),
-        inputs={"data": source, "probability": column(prob)},
-        mask=mask_of(mask),
+        result=builder.new_tile(source.tile_shape, dtype or source.dtype),
+        inputs={"data": source, "probability": builder.column(prob)},
+        mask=builder.mask_of(mask),
     )
 
 
-@api
+@builder.api
 def sequence_bounds(*, segment_ids: Any, dtype: Any = None) -> TensorView:
     """(1, 2, F): where the segment of each element starts and ends."""
-    source = tile(segment_ids, "segment_ids")
-    check(indexed.SEQUENCE_BOUNDS, segment_ids=source)
+    source = builder.tile(segment_ids, "segment_ids")
+    builder.check(indexed.SEQUENCE_BOUNDS, segment_ids=source)
     if source.tile_shape[0] != 1:
-        fail(shapes.dimension_too_large(indexed.SEQUENCE_BOUNDS, "segment_ids", source.tile_shape,
+        builder.fail(operands.dimension_too_large(indexed.SEQUENCE_BOUNDS, "segment_ids", source.tile_shape,
                                         source.tile_shape[0], 1))  # fmt: skip
-    result = new_tile((1, 2, math.prod(source.tile_shape[1:])), dtype or source.dtype)
+    result = builder.new_tile((1, 2, math.prod(source.tile_shape[1:])), dtype or source.dtype)
     flat = source.reshape((1, math.prod(source.tile_shape[1:])))
-    return emit(indexed.SEQUENCE_BOUNDS, result=result, inputs={"segment_ids": flat},
+    return builder.emit(indexed.SEQUENCE_BOUNDS, result=result, inputs={"segment_ids": flat},
                 engine=Engine.GPSIMD)  # fmt: skip

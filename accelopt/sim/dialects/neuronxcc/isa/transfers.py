@@ -12,7 +12,7 @@ from accelopt.sim.dialects.neuronxcc.isa.enums import oob_mode as out_of_bounds
 from accelopt.sim.dialects.neuronxcc.operation_names import op_name
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.errors import KernelTypeError, KernelValueError
-from accelopt.sim.rules import indexing, operands, shapes
+from accelopt.sim.rules import indexing, operands
 from accelopt.sim.tracer import current
 
 COPY_FIRST = "Copy it to SBUF with nl.copy first."
@@ -77,7 +77,7 @@ def dma_transpose(
         refuse(KernelTypeError("dma_transpose_dtype", said, mend))
     rank = source.ndim
     if rank not in TRANSPOSED:
-        fail(shapes.too_many_dimensions("dma_transpose", "src", source.shape, 4))
+        fail(operands.too_many_dimensions("dma_transpose", "src", source.shape, 4))
     if axes is not None and tuple(axes) != TRANSPOSED[rank]:
         mend = f"The axes of a {rank}-D tile are {TRANSPOSED[rank]}."
         fail(KernelTypeError("transpose_axes", f"dma_transpose cannot permute by {axes}.", mend))

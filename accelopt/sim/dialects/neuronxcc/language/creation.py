@@ -15,7 +15,7 @@ from accelopt.sim.dialects.neuronxcc.tensor import TensorView, whole
 from accelopt.sim.errors import KernelTypeError
 from accelopt.sim.isa import elementwise
 from accelopt.sim.program import Buffer, LoopKind, Placement, Tensor
-from accelopt.sim.rules import allocation, kernels, shapes
+from accelopt.sim.rules import kernels, operands
 from accelopt.sim.tracer import current
 
 
@@ -32,6 +32,8 @@ class BufferName:
         """Where the blocks lie; None leaves it to the compiler."""
         return None
 
+
+__all__ = ["hbm", "par_dim", "private_hbm", "psum", "sbuf", "shared_hbm"]
 
 sbuf = BufferName(Buffer.SBUF)
 psum = BufferName(Buffer.PSUM)
@@ -62,7 +64,7 @@ def _layout(shape: Any, buffer: Buffer) -> tuple[tuple[int, ...], int]:
         return sizes, 0
     rank = marked[0] if marked else 0
     if len(sizes) - rank < 2:
-        fail(shapes.insufficient_rank(sizes))
+        fail(operands.insufficient_rank(sizes))
     builder.check_partitions(sizes[rank:])
     return sizes, rank
 
@@ -85,14 +87,14 @@ def _new(
         fail(KernelTypeError("buffer", f"unknown buffer {buffer!r}.", mend))
     kind: Buffer = where.buffer
     if fill is not None and not kind.on_chip:
-        fail(allocation.initial_value_in_hbm())
+        fail(operands.initial_value_in_hbm())
     sizes, rank = _layout(shape, kind)
     element = builder.parse_dtype(dtype)
     if kind is Buffer.SHARED_HBM:
         return whole(_shared(sizes, element, name))
     placement = None if tracer.force_auto_allocation else _placed(where, sizes, rank, element)
     if placement is not None and fill is not None:
-        refuse(allocation.initial_value_on_scratchpad())
+        refuse(operands.initial_value_on_scratchpad())
     tensor = tracer.declare(
         sizes, element, kind, name=name, block_rank=rank, fill=fill, lazy_fill=lazy,
         placement=placement,

@@ -9,6 +9,11 @@ import numpy as np
 from accelopt.sim import dtypes
 from accelopt.sim.isa import limits
 
+__all__ = [
+    "bfloat16", "bfp16", "bool_", "finfo", "float8_e4m3", "float8_e5m2", "float16", "float32", "fp32",
+    "int8", "int16", "int32", "tfloat32", "tile_size", "uint8", "uint16", "uint32",
+]  # fmt: skip
+
 float32 = np.float32
 float16 = np.float16
 bfloat16 = dtypes.BFLOAT16

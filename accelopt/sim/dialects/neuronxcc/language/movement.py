@@ -9,19 +9,6 @@ import numpy as np
 from accelopt.sim import dtypes
 from accelopt.sim.attribute_kinds import one_line
 from accelopt.sim.dialects.neuronxcc import assignment, builder
-from accelopt.sim.dialects.neuronxcc.builder import (
-    api,
-    copied,
-    emit,
-    fail,
-    fill,
-    in_hbm,
-    mask_of,
-    new_tile,
-    refuse,
-    tile,
-    transfer,
-)
 from accelopt.sim.dialects.neuronxcc.index import MaskExpression, TileIndex
 from accelopt.sim.dialects.neuronxcc.isa.checks import TRANSPOSED
 from accelopt.sim.dialects.neuronxcc.isa.enums import oob_mode
@@ -31,7 +18,7 @@ from accelopt.sim.dialects.neuronxcc.operation_names import op_name
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.errors import KernelValueError
 from accelopt.sim.isa import indexed, movement
-from accelopt.sim.rules import indexing, operands, shapes
+from accelopt.sim.rules import indexing, operands
 from accelopt.sim.tracer import active, current
 
 
@@ -42,16 +29,16 @@ def _two_dimensional(view: TensorView) -> TensorView:
     return view
 
 
-@api
+@builder.api
 def load(
     src: Any, *, mask: Any = None, dtype: Any = None, mode: Any = oob_mode.error
 ) -> TensorView:
     """HBM to a new SBUF tile; the first dimension of the index is the partition dimension."""
-    source = _two_dimensional(in_hbm(src, "src"))
+    source = _two_dimensional(builder.in_hbm(src, "src"))
     repeated = source.shape[0] > 1 and source.strides[0] == 0 and not source.gathered
     if repeated and current().target != "trn1":
         mend = "Load it into one partition and use nl.broadcast_to or .broadcast_to(...) there."
-        refuse(
+        builder.refuse(
             KernelValueError("partition_stride", "a load repeats one row on all partitions.", mend)
         )
     return loaded(source, dtype, mask, mode)
@@ -59,82 +46,82 @@ def load(
 
 def loaded(src: Any, dtype: Any, mask: Any = None, mode: Any = oob_mode.error) -> TensorView:
     """load, of rows that may be the same: `nki` has it as nisa.dma_copy into a new tile (SDK 2.32)."""
-    source = _two_dimensional(in_hbm(src, "src"))
-    return transfer(
-        new_tile(source.shape, dtype or source.dtype),
+    source = _two_dimensional(builder.in_hbm(src, "src"))
+    return builder.transfer(
+        builder.new_tile(source.shape, dtype or source.dtype),
         source,
         oob_mode=oob_mode(mode).name,
-        mask=mask_of(mask),
+        mask=builder.mask_of(mask),
     )
 
 
-@api
+@builder.api
 def store(dst: Any, value: Any, *, mask: Any = None, mode: Any = oob_mode.error) -> None:
     """SBUF (or PSUM, by an extra copy) to HBM. A number fills the destination."""
-    target = _two_dimensional(in_hbm(dst, "dst"))
+    target = _two_dimensional(builder.in_hbm(dst, "dst"))
     assignment.check_writable(target)
-    condition = mask_of(mask)
+    condition = builder.mask_of(mask)
     if isinstance(value, TileIndex) and value.shape:
-        tile(value, "value")
+        builder.tile(value, "value")
     if builder.is_number(value):
         builder.check_partitions(target.shape)
-        constant = new_tile(target.shape, target.dtype)
-        value = fill(constant, value)
-    target, source = assignment.stored(target, tile(value, "value"), condition)
-    transfer(target, in_sbuf(source), oob_mode=oob_mode(mode).name, mask=condition)
+        constant = builder.new_tile(target.shape, target.dtype)
+        value = builder.fill(constant, value)
+    target, source = assignment.stored(target, builder.tile(value, "value"), condition)
+    builder.transfer(target, in_sbuf(source), oob_mode=oob_mode(mode).name, mask=condition)
 
 
-@api
+@builder.api
 def load_transpose2d(src: Any, *, mask: Any = None, dtype: Any = None) -> TensorView:
     """HBM (N, M) to a new SBUF tile (M, N)."""
-    source = in_hbm(src, "src")
+    source = builder.in_hbm(src, "src")
     if source.ndim != 2:
-        fail(shapes.too_many_dimensions("load_transpose2d", "src", source.shape, 2))
+        builder.fail(operands.too_many_dimensions("load_transpose2d", "src", source.shape, 2))
     return transposed(source, TRANSPOSED[2], "load_transpose2d", mask, dtype)
 
 
-@api
+@builder.api
 def atomic_rmw(dst: Any, value: Any, op: Any, *, mask: Any = None) -> None:
     """dst = dst + value in HBM, at rows chosen at run time."""
-    target = _two_dimensional(in_hbm(dst, "dst"))
+    target = _two_dimensional(builder.in_hbm(dst, "dst"))
     assignment.check_writable(target)
     if not target.gathered:
         mend = "Index dst with a tile of row numbers, or use nl.load and nl.store."
-        fail(KernelValueError("atomic_rmw", "the destination has no run-time index.", mend))
+        builder.fail(KernelValueError("atomic_rmw", "the destination has no run-time index.", mend))
     name = op_name(op, frozenset({"add"}))
     if builder.is_number(value):
-        constant = new_tile(target.shape, target.dtype)
-        value = fill(constant, value)
-    transfer(
+        constant = builder.new_tile(target.shape, target.dtype)
+        value = builder.fill(constant, value)
+    builder.transfer(
         target,
-        in_sbuf(assignment.fit(tile(value, "value"), target.shape)),
+        in_sbuf(assignment.fit(builder.tile(value, "value"), target.shape)),
         accumulate=name,
-        mask=mask_of(mask),
+        mask=builder.mask_of(mask),
     )
 
 
-@api
+@builder.api
 def copy(src: Any, *, mask: Any = None, dtype: Any = None) -> TensorView:
     """A new SBUF tile with the same values."""
-    source = tile(src, "src")
+    source = builder.tile(src, "src")
     if source.gathered:
-        fail(indexing.copy_between_runtime_indices())
-    result = new_tile(source.tile_shape, dtype or source.dtype)
-    return copied(result, source, mask=mask_of(mask))
+        builder.fail(indexing.copy_between_runtime_indices())
+    result = builder.new_tile(source.tile_shape, dtype or source.dtype)
+    return builder.copied(result, source, mask=builder.mask_of(mask))
 
 
-@api
+@builder.api
 def broadcast_to(src: Any, *, shape: Any) -> TensorView:
     """The tile repeated along axes of length 1, partitions included, as a new tile."""
-    source = tile(src, "src")
+    source = builder.tile(src, "src")
     wanted = tuple(int(n) for n in shape)
     if source.tile_shape == wanted:
         return source
     wide = source.broadcast_to(wanted)
-    return copied(new_tile(wide.shape, wide.dtype), wide)
+    return builder.copied(builder.new_tile(wide.shape, wide.dtype), wide)
 
 
-@api
+@builder.api
 def expand_dims(data: Any, axis: Any) -> TensorView:
     """A view with new axes of length 1."""
     if isinstance(data, TileIndex):
@@ -142,39 +129,42 @@ def expand_dims(data: Any, axis: Any) -> TensorView:
     return data.expand_dims(axis)  # type: ignore[no-any-return]
 
 
-@api
+@builder.api
 def transpose(x: Any, *, dtype: Any = None, mask: Any = None) -> TensorView:
     """(P, F) to (F, P), at most 128 by 128."""
     from accelopt.sim.dialects.neuronxcc.isa.products import nc_transpose
     from accelopt.sim.program import Engine
 
-    source = tile(x, "x")
+    source = builder.tile(x, "x")
     builder.check(movement.TRANSPOSE, x=source)
     turned = nc_transpose(in_sbuf(source), mask=mask, engine=Engine.TENSOR)
     return copy(turned, dtype=dtype, mask=MaskExpression(turned.written_mask, turned.shape))
 
 
-@api
+@builder.api
 def gather_flattened(data: Any, indices: Any, *, mask: Any = None, dtype: Any = None) -> TensorView:
     """result[p, i] = data[p].flat[indices[p, i]]; the result has the shape of `indices`."""
-    source, positions = tile(data, "data"), tile(indices, "indices")
+    source, positions = builder.tile(data, "data"), builder.tile(indices, "indices")
     builder.check("gather_flattened", data=source, indices=positions)
-    result = new_tile(positions.tile_shape, dtype or source.dtype)
-    return emit(indexed.GATHER, result=result, inputs={"data": source, "indices": positions},
-                mask=mask_of(mask))  # fmt: skip
+    result = builder.new_tile(positions.tile_shape, dtype or source.dtype)
+    return builder.emit(indexed.GATHER, result=result, inputs={"data": source, "indices": positions},
+                mask=builder.mask_of(mask))  # fmt: skip
 
 
-@api
+@builder.api
 def device_print(prefix: str, x: Any, *, mask: Any = None) -> None:
     """Prints a tile when the Program is executed."""
     if not isinstance(x, TensorView):
-        fail(operands.operand_type("x", type(x).__name__))
+        builder.fail(operands.operand_type("x", type(x).__name__))
     current().emit(
         indexed.PRINT,
         outputs={},
         inputs={"data": x.access()},
         attributes={"prefix": one_line(str(prefix))},
     )
+
+
+__all__ = ["static_cast"]
 
 
 def static_cast(input_data: Any, dtype: Any) -> Any:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from accelopt.sim.dialects.neuronxcc.absent import absent_names
-from accelopt.sim.dialects.neuronxcc.builder import calls_of
+from accelopt.sim.dialects.neuronxcc.builder import names_of
 from accelopt.sim.dialects.nki import versions
 from accelopt.sim.dialects.nki.call_conventions import Issued as NkiInstruction
 from accelopt.sim.dialects.nki.isa import (
     elementwise,
+    enums,
     indexed,
     microscaling,
     products,
@@ -15,33 +16,14 @@ from accelopt.sim.dialects.nki.isa import (
     scalars,
     transfers,
 )
-from accelopt.sim.dialects.nki.isa.enums import (
-    dge_mode,
-    dma_engine,
-    engine,
-    get_nc_sub_version,
-    get_nc_version,
-    gpsimd_engine,
-    matmul_perf_mode,
-    nc_version,
-    oob_mode,
-    reduce_cmd,
-    scalar_engine,
-    tensor_engine,
-    unknown_engine,
-    vector_engine,
-)
 from accelopt.sim.dialects.nki.registers import NkiScalar, VirtualRegister
 
-_CALLS = calls_of(elementwise, indexed, microscaling, products, reductions, scalars, transfers)
-globals().update(_CALLS)
-globals().update(versions.changed("nki.isa", _CALLS))
-__all__ = [
-    *_CALLS, "NkiInstruction", "NkiScalar", "VirtualRegister",
-    "dge_mode", "dma_engine", "engine", "get_nc_sub_version", "get_nc_version", "gpsimd_engine",
-    "matmul_perf_mode", "nc_version", "oob_mode", "reduce_cmd", "scalar_engine",
-    "tensor_engine", "unknown_engine", "vector_engine",
-]  # fmt: skip
+_NAMES = names_of(
+    elementwise, enums, indexed, microscaling, products, reductions, scalars, transfers
+)
+globals().update(_NAMES)
+globals().update(versions.changed("nki.isa", _NAMES))
+__all__ = [*_NAMES, "NkiInstruction", "NkiScalar", "VirtualRegister"]
 
 __getattr__ = absent_names(
     "nki.isa",

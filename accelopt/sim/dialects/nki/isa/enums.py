@@ -9,6 +9,12 @@ from accelopt.hardware import TARGETS
 from accelopt.sim.dialects.nki.language.memories import DEFAULT_TARGET
 from accelopt.sim.tracer import active
 
+__all__ = [
+    "dge_mode", "dma_engine", "engine", "get_nc_sub_version", "get_nc_version", "gpsimd_engine",
+    "matmul_perf_mode", "nc_version", "oob_mode", "reduce_cmd", "scalar_engine", "tensor_engine",
+    "unknown_engine", "vector_engine",
+]  # fmt: skip
+
 engine = Enum(
     "engine",
     {"tensor": 1, "vector": 5, "scalar": 2, "gpsimd": 3, "dma": 4, "sync": 6, "unknown": 0},

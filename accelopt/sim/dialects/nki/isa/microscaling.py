@@ -6,14 +6,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from accelopt.sim.dialects.neuronxcc.builder import (
-    check,
-    check_same_partitions,
-    emit,
-    fail,
-    refuse,
-    tile,
-)
+from accelopt.sim.dialects.neuronxcc import builder
 from accelopt.sim.dialects.neuronxcc.isa.checks import check_tiling
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.dialects.nki.call_conventions import destination, generation, instruction
@@ -29,15 +22,15 @@ from accelopt.sim.tracer import current
 def quantize_mx(dst: Any, src: Any, dst_scale: Any) -> None:
     """dst (P, F / 4), packed, and dst_scale = src (P, F) in groups of 32, on the Vector engine."""
     _check_generation("nisa.quantize_mx")
-    source = tile(src, "src")
+    source = builder.tile(src, "src")
     target = destination(dst, psum=False)
     codes = destination(dst_scale, "dst_scale", psum=False)
-    check(matrix.QUANTIZE_MX, src=source, dst=target, dst_scale=codes)
-    check_same_partitions(src=source, dst=target)
+    builder.check(matrix.QUANTIZE_MX, src=source, dst=target, dst_scale=codes)
+    builder.check_same_partitions(src=source, dst=target)
     if _free(source) != PACKED * _free(target):
         shapes = {"dst": target.tile_shape, "src": source.tile_shape}
-        fail(operands.different_shapes(matrix.QUANTIZE_MX, shapes))
-    emit(matrix.QUANTIZE_MX, result=target, inputs={"data": source},
+        builder.fail(operands.different_shapes(matrix.QUANTIZE_MX, shapes))
+    builder.emit(matrix.QUANTIZE_MX, result=target, inputs={"data": source},
          outputs=_quadrants("scale", target, codes))  # fmt: skip
 
 
@@ -55,35 +48,35 @@ def nc_matmul_mx(
     """dst (M, N) = or += stationary (K, M).T @ moving (K, N), packed, times their scales, in PSUM; the
     sum is over K and the four elements of each."""
     _check_generation("nisa.nc_matmul_mx")
-    left, right = tile(stationary, "stationary"), tile(moving, "moving")
+    left, right = builder.tile(stationary, "stationary"), builder.tile(moving, "moving")
     target = destination(dst, sbuf=False)
-    scales = {"stationary": tile(stationary_scale, "stationary_scale"),
-              "moving": tile(moving_scale, "moving_scale")}  # fmt: skip
-    check("nc_matmul_mx", stationary=left, moving=right)
-    check("nc_matmul_mx scale", **scales)
-    check_same_partitions(stationary=left, moving=right)
-    check("nc_matmul_mx result", dst=target)
+    scales = {"stationary": builder.tile(stationary_scale, "stationary_scale"),
+              "moving": builder.tile(moving_scale, "moving_scale")}  # fmt: skip
+    builder.check("nc_matmul_mx", stationary=left, moving=right)
+    builder.check("nc_matmul_mx scale", **scales)
+    builder.check_same_partitions(stationary=left, moving=right)
+    builder.check("nc_matmul_mx result", dst=target)
     if _free(left) % 2:
         said = f"the stationary tile {left.tile_shape} has an odd number of columns."
-        refuse(KernelValueError("mx_size", said, "Make the number even."))
+        builder.refuse(KernelValueError("mx_size", said, "Make the number even."))
     check_tiling(tuple(tile_position or ()), tuple(tile_size or ()), left, _tiling_problem)
     made = (_free(left), _free(right))
     if (target.tile_shape[0], _free(target)) != made:
         said = f"nc_matmul_mx writes {made}, and dst is {target.tile_shape}."
-        fail(KernelValueError("destination_shape", said))
+        builder.fail(KernelValueError("destination_shape", said))
     inputs = {"stationary": left, "moving": right}
     for name, view in tuple(inputs.items()):
         inputs |= _quadrants(f"{name}_scale", view, scales[name])
     adds = accumulates(target, accumulate)
     target = with_columns(target, right.tile_shape[1:])
-    emit(
+    builder.emit(
         matrix.MATMUL, result=target, inputs=inputs, attributes={"accumulate": True} if adds else {}
     )
 
 
 def _check_generation(name: str) -> None:
     if generation() < 4:
-        refuse(operands.needs_microscaling(name, current().target))
+        builder.refuse(operands.needs_microscaling(name, current().target))
 
 
 def _free(view: TensorView) -> int:
@@ -102,13 +95,15 @@ def _quadrants(name: str, data: TensorView, scale: TensorView) -> dict[str, Tens
     partitions = data.tile_shape[0]
     if partitions % QUADRANT:
         mend = "Pad them with zeros."
-        fail(KernelValueError("mx_size", f"{partitions} partitions are no multiple of 32.", mend))
+        builder.fail(
+            KernelValueError("mx_size", f"{partitions} partitions are no multiple of 32.", mend)
+        )
     count = partitions // QUADRANT
     wanted = (QUADRANT * (count - 1) + SCALES, _free(data))
     if scale.tile_shape[0] < wanted[0] or _free(scale) != wanted[1]:
         said = f"{name} {scale.tile_shape} does not hold the scales of {data.tile_shape}."
         mend = f"They take {wanted}: four partitions of every 32, a column a packed element."
-        fail(KernelValueError("mx_scale_shape", said, mend))
+        builder.fail(KernelValueError("mx_scale_shape", said, mend))
     _check_start(name, data, scale)
     step = QUADRANT * scale.strides[0]
     shape = (SCALES, *scale.tile_shape[1:])
@@ -126,10 +121,10 @@ def _check_start(name: str, data: TensorView, scale: TensorView) -> None:
         return
     if start % QUADRANT not in SCALE_STARTS:
         said = f"{name} starts at partition {start % QUADRANT} of a quadrant."
-        refuse(KernelValueError("mx_scale_start", said, f"Start at one of {SCALE_STARTS}."))
+        builder.refuse(KernelValueError("mx_scale_start", said, f"Start at one of {SCALE_STARTS}."))
     elif scale.storage.tile_shape[0] > QUADRANT and start // QUADRANT != first // QUADRANT:
         said = f"{name} starts in quadrant {start // QUADRANT}, its data in {first // QUADRANT}."
-        refuse(KernelValueError("mx_scale_start", said, "Put scales where their data are."))
+        builder.refuse(KernelValueError("mx_scale_start", said, "Put scales where their data are."))
 
 
 def _first_partition(view: TensorView) -> int | None:

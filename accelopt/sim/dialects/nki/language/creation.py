@@ -14,15 +14,14 @@ from accelopt.sim.dialects.neuronxcc import builder
 from accelopt.sim.dialects.neuronxcc.builder import emit, fail, fill, new_tile, refuse, transfer
 from accelopt.sim.dialects.neuronxcc.index import number_of
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView, whole
-from accelopt.sim.dialects.nki.call_conventions import call
-from accelopt.sim.dialects.nki.formats import element_of
+from accelopt.sim.dialects.nki.call_conventions import call, element_of
 from accelopt.sim.dialects.nki.language.control import program_id
 from accelopt.sim.dialects.nki.language.memories import MemoryRegion, psum, sbuf, shared_hbm
 from accelopt.sim.dialects.nki.overlapping_tiles import placed
 from accelopt.sim.errors import KernelTypeError
 from accelopt.sim.isa import elementwise, limits
 from accelopt.sim.program import Buffer
-from accelopt.sim.rules import allocation, shapes
+from accelopt.sim.rules import operands
 from accelopt.sim.tracer import current
 
 
@@ -32,7 +31,7 @@ def _sizes(shape: Any, on_chip: bool) -> tuple[int, ...]:
         fail(KernelTypeError("shape", f"shape {sizes} has a dimension without elements."))
     if on_chip:
         if len(sizes) < 2:
-            fail(shapes.insufficient_rank(sizes))
+            fail(operands.insufficient_rank(sizes))
         builder.check_partitions(sizes)
     return sizes
 
@@ -65,14 +64,14 @@ def _address(
     room = core.psum_partition_bytes if kind is Buffer.PSUM else core.sbuf_usable_bytes
     if not start >= 0 or start + sizes[0] > limits.MAX_PARTITIONS:
         said = f"a tile of {sizes[0]} partitions starts at partition {start}."
-        refuse(allocation.bad_placement(said, "There are 128."))
+        refuse(operands.bad_placement(said, "There are 128."))
     if at < 0 or at + size > room:
         said = f"bytes {at} to {at + size} of a partition lie outside of {kind.value.upper()}."
-        refuse(allocation.bad_placement(said, f"There are {room}."))
+        refuse(operands.bad_placement(said, f"There are {room}."))
     if kind is Buffer.PSUM and at % limits.PSUM_BANK_BYTES:
         said = f"a tile in PSUM starts at byte {at}."
         mend = f"Start at a bank: a multiple of {limits.PSUM_BANK_BYTES}."
-        refuse(allocation.bad_placement(said, mend))
+        refuse(operands.bad_placement(said, mend))
     return start, at
 
 
@@ -82,7 +81,7 @@ def _filled(shape: Any, value: Any, dtype: Any, buffer: Any, name: Any) -> Tenso
     if result.on_chip:
         return fill(result, number)
     if len(result.shape) == 1 or result.shape[0] > limits.MAX_PARTITIONS:
-        fail(allocation.initial_value_in_hbm())
+        fail(operands.initial_value_in_hbm())
     constant = fill(new_tile(result.shape, result.dtype), number)
     return transfer(result, constant)
 

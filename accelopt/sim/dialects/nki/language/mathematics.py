@@ -12,8 +12,7 @@ from accelopt.sim.dialects.neuronxcc.builder import copied, fail, new_tile, tile
 from accelopt.sim.dialects.neuronxcc.language import elementwise, movement, reductions
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.dialects.nki import versions
-from accelopt.sim.dialects.nki.call_conventions import call
-from accelopt.sim.dialects.nki.formats import element_of
+from accelopt.sim.dialects.nki.call_conventions import call, element_of
 from accelopt.sim.errors import KernelTypeError, KernelValueError
 from accelopt.sim.rules import operands
 

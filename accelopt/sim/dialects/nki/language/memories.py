@@ -17,6 +17,14 @@ DEFAULT_TARGET = "trn2"
 """Of kernels in this dialect: trn1 stays with `neuronxcc.nki` on an older SDK."""
 
 
+__all__ = [
+    "MemoryRegion", "bfloat16", "bool_", "float4_e2m1fn_x4", "float8_e4m3", "float8_e4m3fn",
+    "float8_e4m3fn_x4", "float8_e5m2", "float8_e5m2_x4", "float8_e8m0fnu", "float16", "float32", "hbm",
+    "int8", "int16", "int32", "is_hbm", "is_on_chip", "is_psum", "is_sbuf", "private_hbm", "psum",
+    "sbuf", "shared_hbm", "tfloat32", "tile_size", "uint8", "uint16", "uint32",
+]  # fmt: skip
+
+
 class MemoryRegion(Enum):
     """Where a tensor lives."""
 

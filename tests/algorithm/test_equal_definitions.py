@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from accelopt.algorithm.equal_definitions import defined_once
 from accelopt.algorithm.evaluation import evaluate
-from accelopt.kernels.nki.nests.equal_definitions import defined_once
 from tests.kernels.nki.lift import algorithms
 
 

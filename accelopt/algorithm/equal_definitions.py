@@ -10,35 +10,37 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from accelopt.algorithm import ir
+from accelopt.algorithm.functions import COMMUTES
 from accelopt.algorithm.index import Axis, Index, index_of
-from accelopt.kernels.nki.nests.selection import COMMUTES
 
 ASSOCIATIVE = frozenset({"add", "multiply", "maximum", "minimum"})
 MOST_ORDERS = 24
-"""Orders of a definition's axes that are compared."""
+"""Orders of a definition's axes that are compared; of more, the one in which they are met."""
 MOST_TERMS = 64
 """Of a sum or product that is taken apart: one that stands in itself twice has twice as many in each level."""
 
 
-def defined_once(algorithm: ir.Algorithm) -> ir.Algorithm:
-    """The Algorithm without definitions that others compute alike, but for results."""
+def defined_once(algorithm: ir.Algorithm, *, results_read: bool = True) -> ir.Algorithm:
+    """The Algorithm without definitions that others compute alike, but for results. Those are read in the place of
+    others that compute the same where `results_read`: not where memory holds them in a narrower format."""
     results = {array.name for array in algorithm.outputs}
     first: dict[str, tuple[ir.Definition, tuple[int, ...]]] = {}
-    same: dict[str, tuple[str, tuple[int, ...]]] = {}
+    same: dict[str, tuple[str, Sequence[int]]] = {}
     kept: list[ir.Definition] = []
 
-    def renamed(expression: ir.Expression) -> ir.Expression:
-        if isinstance(expression, ir.Read) and expression.array in same:
-            name, places = same[expression.array]
-            return ir.Read(name, tuple(expression.indices[n] for n in places))
-        return ir.with_parts(expression, map(renamed, ir.parts_of(expression)))
+    def renamed(read: ir.Read) -> ir.Read:
+        name, places = same.get(read.array, (read.array, range(len(read.indices))))
+        return ir.Read(name, tuple(read.indices[n] for n in places))
 
     for definition in algorithm.definitions:
-        made = ir.with_expressions(definition, map(renamed, ir.expressions_of(definition)))
+        made = ir.with_reads(definition, renamed)
+        if made.out in results and not results_read:
+            kept.append(made)
+            continue
         form, order = min(_forms(made))
         if form in first and made.out not in results:
             other, others = first[form]
@@ -55,7 +57,9 @@ def _forms(definition: ir.Definition) -> Iterator[tuple[str, tuple[int, ...]]]:
     bound = definition.reduced if isinstance(definition, ir.Reduce) else ()
     many = math.factorial(len(axes)) * math.factorial(len(bound)) > MOST_ORDERS
     if many:
-        orders, bounds = [tuple(range(len(axes)))], [bound]
+        met = _met(definition)
+        orders = [tuple(sorted(range(len(axes)), key=lambda n: met.index(axes[n])))]
+        bounds = [tuple(sorted(bound, key=met.index))]
     else:
         orders = list(itertools.permutations(range(len(axes))))
         bounds = list(itertools.permutations(bound))
@@ -72,6 +76,23 @@ def _forms(definition: ir.Definition) -> Iterator[tuple[str, tuple[int, ...]]]:
             rest = replace(rest, along=names[rest.along])
         extents = [str(axis) for axis in names.values()]
         yield digest(str(rest), *sorted(extents), *parts), order
+
+
+def _met(definition: ir.Definition) -> list[Axis]:
+    """The axes of a definition as one meets them, whatever they are called: those of equal definitions in one order,
+    as long as no two factors or terms are alike but for their axes."""
+    names = {axis: index_of(Axis("", axis.extent)) for axis in ir.own_axes(definition)}
+    done: dict[ir.Expression, str] = {}
+    waiting, found = [*reversed(ir.expressions_of(definition))], list[Axis]()
+    while waiting:
+        part = waiting.pop()
+        for index in ir.indices_of(part):
+            found += sorted(index.variables, key=lambda axis: -abs(index.coefficient(axis)))
+        below = list(ir.parts_of(part))
+        if isinstance(part, ir.Apply) and part.function in COMMUTES:
+            below.sort(key=lambda one: _form(one, names, done))
+        waiting += below[::-1]
+    return list(dict.fromkeys([*found, *names]))
 
 
 def _nothing(_: str) -> ir.Expression:
