@@ -6,6 +6,7 @@ trace, properties = kernel.profile("solution.json", "workload.json")
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +15,10 @@ from accelopt.errors import ConfigError
 from accelopt.eval_numpy import KernelProperties
 from accelopt.evaluation import Evaluation, Scrutiny, Status
 from accelopt.kernels.gpu.bench.files.tracefiles import (
+    BuildSpec,
     Definition,
     Solution,
+    SourceFile,
     Trace,
     read_json,
     read_workload,
@@ -35,7 +38,12 @@ from accelopt.time_limits import CALL_SECONDS, SEARCH_SECONDS
 if TYPE_CHECKING:
     import flashinfer_bench
 
-__all__ = ["FlashInferKernel", "KernelProperties"]
+__all__ = [
+    "FlashInferKernel",
+    "KernelProperties",
+    "get_unique_trace_name",
+    "get_workload_stem_name",
+]
 
 # The key under which the published wrapper reports each kind of failure.
 _ERROR_KEYS = {
@@ -149,6 +157,43 @@ class FlashInferKernel:
             environment=self.environment,
         )
 
+    def create_and_save_solution(
+        self,
+        code: str | dict[str, str],
+        *,
+        name: str | None = None,
+        author: str = "AccelOpt",
+        language: str = "triton",
+        target_gpu: str = "NVIDIA H200",
+        description: str = "",
+        entry_point: str | None = None,
+        destination_passing_style: bool | None = None,
+    ) -> str:
+        """Write source text as a solution of this definition below the root; returns its path.
+
+        `code` is the text of `main.py`, or texts by file name. How outputs are passed is read off
+        the entry point's parameters unless it is said.
+        """
+        files = code if isinstance(code, dict) else {"main.py": code}
+        first = "main.py" if "main.py" in files else next(iter(files))
+        solution = Solution(
+            name=name or str(uuid.uuid4()),
+            definition=self.definition.name,
+            author=author,
+            spec=BuildSpec(
+                language=language,
+                target_hardware=[target_gpu],
+                entry_point=entry_point or f"{first}::run",
+            ),
+            sources=[SourceFile(path=path, content=text) for path, text in files.items()],
+            description=description,
+        )
+        style = passes_destination(solution, self.definition, destination_passing_style)
+        spec = solution.spec.model_copy(update={"destination_passing_style": style})
+        solution = solution.model_copy(update={"spec": spec})
+        folder = self.root / "solutions" / self.definition.op_type / self.definition.name
+        return str(write_json(solution, folder / f"{solution.name}.json"))
+
 
 def full_plan(settings: installed_flashinfer_bench.PackageSettings) -> TimingPlan:
     """All that can be asked of a solution, with the package's own settings for its timer."""
@@ -238,3 +283,13 @@ def properties_of(verdict: Verdict) -> KernelProperties:
         correct=status is Status.CORRECT,
         metadata=metadata,
     )
+
+
+def get_unique_trace_name(solution: Solution | str, workload: Trace) -> str:
+    """`<definition>_<uuid7>_<solution>`, the published stem of a trace file."""
+    return trace_stem(workload, solution if isinstance(solution, str) else solution.name)
+
+
+def get_workload_stem_name(workload: Trace) -> str:
+    """`<definition>_<uuid7>`, the published stem of a workload file."""
+    return workload_stem(workload)
