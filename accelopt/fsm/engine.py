@@ -68,16 +68,6 @@ def declared(states: Sequence[type[TableState[Any]]]) -> Transitions:
     return {state.name: state.following for state in states}
 
 
-def machine(
-    states: Sequence[type[TableState[Any]]], logger: logging.Logger | None = None
-) -> FSMEngine:
-    """A machine of these states, with the edges that they declare."""
-    engine = FSMEngine(logger, declared(states))
-    for one in states:
-        engine.add_state(one())
-    return engine
-
-
 class FSMEngine:
     """Runs states until TERMINAL. With `transitions`, every edge that they do not declare is refused.
 

@@ -18,9 +18,9 @@ from accelopt.agents.configuration import OFFLINE
 from accelopt.agents.proposer import KernelView
 from accelopt.concurrency import in_thread
 from accelopt.fsm.context import OptimizationContext
-from accelopt.fsm.engine import log_to, machine
+from accelopt.fsm.engine import FSMEngine, log_to
 from accelopt.fsm.program_database import program_id
-from accelopt.fsm.states import INITIAL, STATES
+from accelopt.fsm.states import INITIAL, STATES, TRANSITIONS
 from accelopt.fsm.worker.context import MOST_SHARED, WorkerSetup
 from accelopt.fsm.worker.worker_fsm import context_of, walk, worker_process_entry
 from accelopt.fsm.worker_options import ModelChoice, WorkerOptions, case_of, open_run, with_backend
@@ -237,7 +237,10 @@ class FSMOptimizationManager:
                     logger=logger,
                     knowledge=Knowledge(earlier=tuple(earlier)),
                 )
-                await machine(STATES, logger).run_async(INITIAL, ctx)
+                engine = FSMEngine(logger, TRANSITIONS)
+                for state in STATES:
+                    engine.add_state(state())
+                await engine.run_async(INITIAL, ctx)
                 assert ctx.result is not None
                 return ctx.result
 

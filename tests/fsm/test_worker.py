@@ -10,9 +10,9 @@ import toy
 from scripted_server import ScriptedServer
 from test_managers import manage
 
-from accelopt.fsm import states
+from accelopt.fsm import fsm_manager
 from accelopt.fsm.engine import TERMINAL, FSMEngine, State
-from accelopt.fsm.worker.states import TRANSITIONS
+from accelopt.fsm.worker import worker_fsm
 
 FORBIDDEN = "x = torch.nn.functional.relu(1)"
 GOOD, BROKEN = scripted.written(50), scripted.written(50, "BROKEN = 1")
@@ -71,13 +71,13 @@ def test_every_edge_is_walked(tmp_path):
         outer |= left(tmp_path / name / "run" / "manager.log")
     # Nothing is known of a kernel that cannot be timed.
     walked |= edges(asyncio.run(of_a_broken_parent(tmp_path / "broken")))
-    assert walked == declared(TRANSITIONS)
+    assert walked == declared(worker_fsm.TRANSITIONS)
     failing = manage(tmp_path / "failing", extra="BROKEN = 1")
     poor = manage(tmp_path / "poor", backend="test_worker:Poor", max_rounds=99)
     assert not failing["success"] and poor["stop_reason"] == "nothing is left to try"
     for name in ("failing", "poor"):
         outer |= left(tmp_path / name / "run" / "manager.log")
-    assert declared(states.TRANSITIONS) <= outer
+    assert declared(fsm_manager.TRANSITIONS) <= outer
 
 
 async def of_a_broken_parent(folder):
@@ -177,7 +177,10 @@ def test_the_engine_walks_declared_edges_and_refuses_others():
 def test_the_published_states_can_be_taken_one_by_one():
     """The names of the published machines: `docs/fsm.md`."""
     from accelopt.fsm.states import TRANSITIONS, Finalize, VerifyInitialKernel
+    from accelopt.fsm.worker.states import RefineKernel
 
+    assert set(worker_fsm.PUBLISHED_NAMES.values()) == set(worker_fsm.TRANSITIONS)
+    assert worker_fsm.PUBLISHED_NAMES["REFINE_WITH_LLM"] == RefineKernel.name
     engine = FSMEngine(transitions=TRANSITIONS).add_state(VerifyInitialKernel())
     with pytest.raises(ValueError, match="no state 'Finalize'; there are VerifyInitialKernel"):
         engine.run(Finalize.name, None)

@@ -284,22 +284,25 @@ CheckEarlyStop = state("CheckEarlyStop", decide_stop, "WorkerFinalize")
 RecordFailure = state("RecordFailure", record_failure, "GenerateReflexion")
 WorkerFinalize = state("WorkerFinalize", finish, TERMINAL)
 
-STATES = (
-    BenchmarkBaseline,
-    ProfileKernel,
-    AnalyzeBottleneck,
-    GenerateKernel,
-    CheckPatterns,
-    RunTests,
-    CheckAttempts,
-    RefineKernel,
-    BenchmarkNew,
-    ProfileSol,
-    GenerateReflexion,
-    UpdateKernels,
-    CheckEarlyStop,
-    RecordFailure,
-    WorkerFinalize,
-)
+# The states by the names under which the machine was published.
+PUBLISHED = {
+    "BENCHMARK_BASELINE": BenchmarkBaseline,
+    "PROFILE_KERNEL": ProfileKernel,
+    "ANALYZE_BOTTLENECK": AnalyzeBottleneck,
+    "GENERATE_KERNEL": GenerateKernel,
+    "CHECK_DISALLOWED_PATTERNS": CheckPatterns,
+    "RUN_TESTS": RunTests,
+    "CHECK_REFINE_ATTEMPTS": CheckAttempts,
+    "REFINE_WITH_LLM": RefineKernel,
+    "BENCHMARK_NEW_KERNEL": BenchmarkNew,
+    "PROFILE_FOR_SOL": ProfileSol,
+    "GENERATE_REFLEXION": GenerateReflexion,
+    "UPDATE_BEST_KERNELS": UpdateKernels,
+    "CHECK_EARLY_STOP": CheckEarlyStop,
+    "RECORD_FAILURE": RecordFailure,
+    "WORKER_FINALIZE": WorkerFinalize,
+}
+STATES = tuple(PUBLISHED.values())
+PUBLISHED_NAMES = {published: made.name for published, made in PUBLISHED.items()}
 INITIAL = BenchmarkBaseline.name
 TRANSITIONS = declared(STATES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import traceback
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
@@ -16,14 +17,22 @@ from accelopt.agents.proposer import KernelView
 from accelopt.concurrency import in_thread
 from accelopt.evaluation import Case, Evaluation, Status
 from accelopt.experience import Attempt, Development, Finding, Reflexion
-from accelopt.fsm.engine import log_to, machine
+from accelopt.fsm.engine import FSMEngine, log_to
 from accelopt.fsm.worker.context import UNKNOWN, Turn, WorkerContext, WorkerSetup
-from accelopt.fsm.worker.states import INITIAL, STATES
+from accelopt.fsm.worker.states import INITIAL, PUBLISHED_NAMES, STATES, TRANSITIONS
 from accelopt.fsm.worker_options import ModelChoice, WorkerOptions, case_of, open_run, with_backend
 from accelopt.nodes import Job, Node, Result, Want
 from accelopt.stages.planning import view_kernel
 from accelopt.stages.run import Run
 from accelopt.store import write_atomically
+
+
+def build_worker_fsm(logger: logging.Logger | None = None) -> FSMEngine:
+    """The machine of one worker, to be started at `INITIAL` with a WorkerContext."""
+    engine = FSMEngine(logger, TRANSITIONS)
+    for state in STATES:
+        engine.add_state(state())
+    return engine
 
 
 class WorkerRun(NamedTuple):
@@ -41,7 +50,7 @@ def context_of(job: Job, view: KernelView, run: Run, setup: WorkerSetup) -> Work
 
 async def walk(ctx: WorkerContext) -> WorkerRun:
     """From the first state to the last."""
-    engine = machine(STATES, ctx.setup.logger)
+    engine = build_worker_fsm(ctx.setup.logger)
     await engine.run_async(INITIAL, ctx)
     return WorkerRun(result_of(ctx, engine.path), ctx)
 
@@ -72,6 +81,16 @@ def _made(ctx: WorkerContext) -> list[Node]:
         return [replace(ctx.node, failed=tuple(ctx.failed))]
     evaluation = Evaluation(status=Status.MISSING, message=ctx.error)
     return [Node(ctx.parent.case, "", evaluation, ctx.parent, ctx.written.change, ctx.label)]
+
+
+__all__ = [
+    "INITIAL",
+    "PUBLISHED_NAMES",
+    "TRANSITIONS",
+    "build_worker_fsm",
+    "develop",
+    "worker_process_entry",
+]
 
 
 async def develop(job: Job, view: KernelView, run: Run) -> Result:
