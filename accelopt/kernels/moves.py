@@ -89,6 +89,11 @@ METHODS = {
         "Add products up in PSUM in place of evacuating each.",
         *("vector", "scalar", "overlap"),
     ),
+    "diagonal": _by_model(
+        "nki",
+        "Take scaled operands that are added as products with diagonal matrices, added up in PSUM.",
+        *("vector", "scalar"),
+    ),
     "repeat": _by_model(
         "nki",
         "Compute a value again for readers that combine it along other axes, in place of storing it.",
