@@ -487,15 +487,20 @@ def selects(inputs: Sequence[Any], outputs: Sequence[np.ndarray], *, least: floa
     """True where outputs are elements of `inputs`, but for the sign, as a maximum: no number of the format is too
     large for who finds them. Asked of some elements, or of all that are larger than `least`, where infinities and
     NaN aside every one must be."""
-    sizes = [np.abs(value.ravel()) for value in inputs if changeable(value)]
-    found = [np.abs(one.ravel()) for one in outputs if one.dtype.kind == "f"]
+    given = [value for value in inputs if changeable(value)]
+    found = [one for one in outputs if one.dtype.kind == "f"]
     if least:
-        given = np.concatenate([[np.inf], *(one[one > least] for one in sizes)])
-        above = (one[(one > least) & np.isfinite(one)] for one in found)
-        return all(np.isin(one, given).all() for one in above)
-    samples = (one[np.isfinite(one)] for one in found)
+        sizes = map(np.abs, given)
+        large = np.concatenate([[np.inf], *(one[one > least] for one in sizes)])
+        above = (one[(one > least) & np.isfinite(one)] for one in map(np.abs, found))
+        return all(np.isin(one, large).all() for one in above)
+    some = (one.flat[:: one.size // (FEW_VECTORS * FEW_VECTORS) + 1] for one in found)
+    samples = (np.abs(one[np.isfinite(one)]) for one in some)
     asked = [number for one in samples for number in one[:: one.size // FEW_VECTORS + 1]]
-    return bool(asked) and all(any((one == number).any() for one in sizes) for number in asked)
+    for number in asked:
+        if not any((one == number).any() or (one == -number).any() for one in given):
+            return False
+    return bool(asked)
 
 
 def not_finite(

@@ -179,6 +179,7 @@ class TrialStore:
         self._drawn: tuple[str, list[Any]] | None = None
         self._separate: tuple[str, Part | None] | None = None
         self._masks: tuple[str, list[dict[int, Any]]] | None = None
+        self._decays: tuple[str, list[int]] | None = None
 
     def discard_damaged(self, reference: Reference) -> bool:
         """Removes the trials of a problem of which a file is not what was written; True where there was
@@ -349,14 +350,20 @@ class TrialStore:
             inputs = other_masks(inputs, set_to, draws, generator, more=more, counted=counted)
         columns = self._columns(reference) if name in WITH_ALL_ROWS else ()
         turned = [stress.never_positive(value) for value in inputs]
-        decays = _decays(reference, inputs)
+        if self._decays is None or self._decays[0] != reference.key:
+            self._decays = reference.key, _decays(reference, inputs)
         best: Trial | None = None
         tried: list[list[Any]] = []
         most: tuple[float, list[Any], tuple[np.ndarray, ...]] = (0.0, [], ())
         ties = not uses.picks or bool(reference.agreement.rules)
         first, *milder = stress.SEVERITIES
         given = [*map(in_single, public.inputs)] if public else []
-        if name in (ONE_SIDED, NEGATIVE, POSITIVE) and stress.selects(given, outputs):
+        kept_whole = public is not None and not public.remade
+        if (
+            name in (ONE_SIDED, NEGATIVE, POSITIVE)
+            and kept_whole
+            and stress.selects(given, outputs)
+        ):
             milder, first = [first, *milder], first._replace(largest=stress.LARGEST)
         for severity in (first, *milder):
             severity = severity._replace(ties=ties)
@@ -371,7 +378,7 @@ class TrialStore:
                     changed = stress.with_exact_scale(
                         changed, uses.factors, np.random.default_rng(seed)
                     )
-            for number in decays:
+            for number in self._decays[1]:
                 changed[number] = np.minimum(changed[number], 1)
             changed = [
                 value if places is None else np.where(places, drawn[number], value)
