@@ -53,9 +53,7 @@ def with_diagonals(algorithm: ir.Algorithm, name: str, axis: str) -> ir.Algorith
                 )
                 made.append(_product(own, term, rows, inputs))
                 term = ir.Read(own.out, tuple(map(index_of, own.axes)))
-            left.append(
-                term if factor == 1.0 else ir.Apply("multiply", (term, ir.Constant(factor)))
-            )
+            left.append(ir.times(term, factor))
         (whole,) = ir.expressions_of(definition)
         made.append(ir.with_expressions(definition, [ir.exchanged(whole, total, sum_of(left))]))
     rest = (d for d in algorithm.definitions if d is not definition)
@@ -113,7 +111,7 @@ def _operand(
     known = (ir.Read, ir.Where, ir.Constant)
     for part in ir.walk(
         tiles[0]
-    ):  # what is computed may be infinite in one row, and would be lost in others
+    ):  # what is computed may be infinite in one row, and lost in others
         rounded = isinstance(part, ir.Apply) and part.function in ROUNDINGS
         read = not isinstance(part, ir.Read) or part.array in inputs
         if not read or not (rounded or isinstance(part, known)):

@@ -383,12 +383,5 @@ def is_along_one(condition: Index) -> bool:
 
 def inputs_of(value: Value) -> Iterator[Value]:
     """The elements of arrays that a value is made of."""
-    seen: set[Value] = set()
-    waiting = [value]
-    while waiting:
-        found = waiting.pop()
-        if found not in seen:
-            seen.add(found)
-            waiting += found.arguments
-            if found.kind in ("input", "gather"):
-                yield found
+    parts = ir.each_once(value, lambda found: found.arguments)
+    return (found for found in parts if found.kind in ("input", "gather"))

@@ -358,12 +358,8 @@ class TrialStore:
         ties = not uses.picks or bool(reference.agreement.rules)
         first, *milder = stress.SEVERITIES
         given = [*map(in_single, public.inputs)] if public else []
-        kept_whole = public is not None and not public.remade
-        if (
-            name in (ONE_SIDED, NEGATIVE, POSITIVE)
-            and kept_whole
-            and stress.selects(given, outputs)
-        ):
+        asked = name in (ONE_SIDED, NEGATIVE, POSITIVE) and public and not public.remade
+        if asked and stress.selects(given, outputs):
             milder, first = [first, *milder], first._replace(largest=stress.LARGEST)
         for severity in (first, *milder):
             severity = severity._replace(ties=ties)
