@@ -21,7 +21,7 @@ from accelopt.agents.calls import Tool
 from accelopt.agents.proposer import KernelView
 from accelopt.bench.bench import Bench
 from accelopt.bench.folder import BenchFolder
-from accelopt.bench.opening import learned_elsewhere
+from accelopt.bench.folder_setup import learned_elsewhere
 from accelopt.bench.tools import BenchTool, bench_tools
 from accelopt.concurrency import contained
 from accelopt.errors import printable

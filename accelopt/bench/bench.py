@@ -31,7 +31,7 @@ from accelopt.kernels.nki.language import NKI
 from accelopt.nodes import Node, Plan
 from accelopt.sandbox.workers import Call
 from accelopt.stages.checking_tools import KernelTools
-from accelopt.stages.evaluations import TimeIsOver
+from accelopt.stages.deadline import TimeIsOver
 from accelopt.stages.failure_text import error_text
 from accelopt.stages.workshop import Workshop
 from accelopt.time_limits import BRIEFING_SECONDS

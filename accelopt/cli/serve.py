@@ -11,7 +11,13 @@ from typing import Annotated
 import typer
 
 from accelopt.api import config_of, own_kernel
-from accelopt.bench.opening import MadeFolder, make_folder, open_bench, read_folder, session_folder
+from accelopt.bench.folder_setup import (
+    MadeFolder,
+    make_folder,
+    open_bench,
+    read_folder,
+    session_folder,
+)
 from accelopt.bench.server import required_mcp, serve_http, serve_stdio
 from accelopt.cli import kernel_file
 from accelopt.cli.options import HELP

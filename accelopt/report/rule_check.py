@@ -19,35 +19,13 @@ from accelopt.kernels.nki.devices.simulated import SimulatedDevice, Survey, tens
 from accelopt.kernels.nki.judging import evaluate, trial_store
 from accelopt.kernels.nki.real_number_equality import Same, compared
 from accelopt.kernels.nki.referee.reference import Reference
-from accelopt.kernels.nki.source_lines import Sources
+from accelopt.report.memory_text import memory_text
 from accelopt.sandbox.progress import note
 from accelopt.sim.compute.trips import counted
 from accelopt.sim.errors import NOWHERE, KernelError, SourceLine
 from accelopt.sim.independence import Dependence, dependences
 from accelopt.sim.timing.occupancy import MemoryUse, memory_use
 from accelopt.time_limits import TRACE_SECONDS
-
-BARS = " ▁▂▃▄▅▆▇█"
-
-
-def memory_text(use: MemoryUse) -> str:
-    """A line of bars, and who holds the most at the peak."""
-    share = use.peak / use.capacity
-    spills = "; what exceeds it is spilled" if share > 1 else ""
-    rows = [
-        f"{use.memory}: at most {use.peak:,} of {use.capacity:,} bytes a partition "
-        f"({share:.0%}){spills}"
-    ]
-    full = max(use.capacity, use.peak)
-    rows.append("  |" + "".join(BARS[_level(n, full)] for n in use.over_time) + "|")
-    name = Sources().name
-    rows += [f"  {h.bytes:>10,}  {name(h.tensor, h.source)}  {h.source}" for h in use.holders]
-    return "\n".join(rows)
-
-
-def _level(amount: int, full: int) -> int:
-    return 0 if not amount else max(1, round(amount / full * (len(BARS) - 1)))
-
 
 SAME = (
     "the same in real numbers: what the kernel computes and what the reference does have one normal "

@@ -16,7 +16,8 @@ from accelopt.evaluation import Status
 from accelopt.kernels.gpu.compiler_output import Compiles
 from accelopt.kernels.language import Language
 from accelopt.nodes import Node
-from accelopt.stages.evaluations import Evaluations, TimeIsOver
+from accelopt.stages.deadline import TimeIsOver
+from accelopt.stages.evaluations import Evaluations
 from accelopt.stages.failure_text import error_text
 
 TOOLS = 6  # calls for one answer, unless the command line says otherwise

@@ -21,7 +21,7 @@ from accelopt.search.candidate_selection import SELECTIONS
 from accelopt.search.strategy import STRATEGIES, UNBOUNDED, Settings
 from accelopt.sim.dialects.dialect import DEFAULT_TARGETS
 from accelopt.stages.checking_tools import TOOLS
-from accelopt.stages.evaluations import Deadline
+from accelopt.stages.deadline import Deadline
 from accelopt.stages.workshop import WorkshopOptions
 from accelopt.store import JsonObject
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from accelopt.nodes import Job, Node, Result
-from accelopt.stages.evaluations import Allowance, TimeIsOver
+from accelopt.stages.deadline import TimeIsOver
+from accelopt.stages.evaluations import Allowance
 from accelopt.stages.jobs import Knowledge, most_of, perform
 
 if TYPE_CHECKING:

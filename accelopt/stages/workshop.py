@@ -23,7 +23,8 @@ from accelopt.kernels.language import Language, LanguageOptions, open_language
 from accelopt.kernels.nki.devices import trainium
 from accelopt.sandbox.cluster import ClusterPool
 from accelopt.sandbox.workers import WorkerPool
-from accelopt.stages.evaluations import Deadline, Evaluations
+from accelopt.stages.deadline import Deadline
+from accelopt.stages.evaluations import Evaluations
 from accelopt.stages.exchange_journal import JournalledExchanges, read_recording
 from accelopt.stages.run_archive import Archive
 from accelopt.store import Journal, JsonObject, RunFolder

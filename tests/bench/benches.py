@@ -7,7 +7,7 @@ from command_line import accelopt
 from kernel_heads import nki_kernel
 
 from accelopt.api import config_of, own_kernel
-from accelopt.bench.opening import make_folder, open_bench, session_folder
+from accelopt.bench.folder_setup import make_folder, open_bench, session_folder
 from accelopt.bench.tools import bench_tools
 from accelopt.stages.config import Options
 

@@ -7,7 +7,7 @@ import pytest
 import toy
 
 from accelopt.evaluation import Scrutiny
-from accelopt.stages.evaluations import Deadline
+from accelopt.stages.deadline import Deadline
 
 SECONDS = {"start": 30.0, "build": 10.0, "everything": 15.0}
 SETTINGS = drive.SETTINGS._replace(strategy="mcgs", evaluations=50, window=1, iterations=1000)

@@ -20,7 +20,6 @@ from accelopt.sim.timing.account.counters import TrueCounts
 from accelopt.sim.timing.account.explanation import InputRead, LineCost, LowerBound
 from accelopt.sim.timing.account.least import least
 from accelopt.sim.timing.compiler.cores import by_core, joined
-from accelopt.sim.timing.compiler.draining import with_latency
 from accelopt.sim.timing.compiler.passes import (
     INSTANCE_PASSES,
     LAUNCH_PASSES,
@@ -30,6 +29,7 @@ from accelopt.sim.timing.compiler.passes import (
     Pass,
 )
 from accelopt.sim.timing.compiler.spilling import Spills
+from accelopt.sim.timing.compiler.transfers_between_rounds import with_latency
 from accelopt.sim.timing.compiler_constants import (
     COMPILER_BOUNDS,
     COMPILERS,

@@ -24,8 +24,8 @@ from accelopt.kernels.triton.emission.functions import (
     closed,
     number_text,
 )
+from accelopt.kernels.triton.emission.grid_of_segments import Packing
 from accelopt.kernels.triton.emission.groups import Group, Member
-from accelopt.kernels.triton.emission.packing import Packing
 from accelopt.kernels.triton.emission.running import grown, vanishes
 from accelopt.kernels.triton.emission.runtime_bounds import (
     Bound,

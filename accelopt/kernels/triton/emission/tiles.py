@@ -9,8 +9,8 @@ from functools import cached_property
 from accelopt.algorithm.contraction import Contraction
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.ir import Expression, Reduce
+from accelopt.kernels.triton.emission.grid_of_segments import packing_of
 from accelopt.kernels.triton.emission.groups import Group, Member
-from accelopt.kernels.triton.emission.packing import packing_of
 from accelopt.kernels.triton.emission.running import growth
 from accelopt.kernels.triton.emission.schedule import Kernel
 

@@ -14,11 +14,10 @@ from accelopt.hardware import Hardware
 from accelopt.sim.errors import KernelError
 from accelopt.sim.program import Program, Tensor
 from accelopt.sim.timing.compiler import (
-    balancing,
     banks,
     common_subexpressions,
+    copy_engines,
     double_buffering,
-    draining,
     fill_trimming,
     loop_fusion,
     lowering,
@@ -29,6 +28,7 @@ from accelopt.sim.timing.compiler import (
     recomputation,
     renaming,
     residency,
+    transfers_between_rounds,
     transposing,
     variance_lowering,
     widening,
@@ -119,7 +119,7 @@ def _merge_loads(at: Compilation) -> None:
 
 
 def _balance_copies(at: Compilation) -> None:
-    balancing.balance_copies(at.flow, at.spec, at.decisions)
+    copy_engines.balance_copies(at.flow, at.spec, at.decisions)
 
 
 def _price(at: Compilation) -> None:
@@ -149,8 +149,8 @@ def _make_results_apart(nest: Nest, at: Compilation) -> Nest:
 
 
 def _drain_transfers(at: Compilation) -> None:
-    at.drained = draining.first_of_rounds(at.flow, at.bounds, at.decisions)
-    at.costs = draining.with_latency(at.costs, at.drained, at.spec)
+    at.drained = transfers_between_rounds.first_of_rounds(at.flow, at.bounds, at.decisions)
+    at.costs = transfers_between_rounds.with_latency(at.costs, at.drained, at.spec)
 
 
 def _separate_rounds(at: Compilation) -> None:
