@@ -168,6 +168,15 @@ def test_honest_ones_are_right_on_a_gpu(exhibit):
     assert "landlock" in verdict.evaluation.isolation
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not has_gpu(), reason="no CUDA GPU")
+@pytest.mark.parametrize("definition", museum.FOLDERS[0].definitions)
+def test_the_starter_set_is_right_on_a_gpu(definition):
+    [plain] = museum.FOLDERS[0].solutions_of(definition)
+    verdict = judge(behind_the_first_door(definition, plain.main_source), "cuda:0")
+    assert verdict.evaluation.status.value == "correct", verdict.evaluation
+
+
 @needs_torch
 @pytest.mark.slow
 @pytest.mark.parametrize(
