@@ -122,7 +122,7 @@ class Candidate:
 
     def _level(self) -> None:
         """Let what the caller calls go as deep as from everywhere else: it could tell by that who calls."""
-        depth, frame = 0, self._frame(1)
+        depth, frame = 0, self._frame(1).f_back
         while frame is not None:
             depth, frame = depth + 1, frame.f_back
         self._limit(self.deepest + depth)
