@@ -3,7 +3,7 @@ unusual ones that are honest, in `honest/`: none of them may be refused.
 
 Each file in `solutions/` begins with three comment lines: what it tries, the definition it claims
 to solve, and the verdicts that are right for it. A `.diff` says what it changes in the plain solution
-of its definition, in `plain/` or of the starter set. `(gpu)` in a verdict marks those that need a real GPU to do their mischief;
+of its definition, in `plain/`, of the starter set or in `trace/`. `(gpu)` in a verdict marks those that need a real GPU to do their mischief;
 the others are judged through the Triton interpreter as well.
 """
 
@@ -23,6 +23,15 @@ FOLDER = Path(__file__).parent / "solutions"
 HONEST = Path(__file__).parent / "honest"
 STARTER = Path(__file__).parents[2] / "experiments" / "flb_optimize" / "starter" / "solutions"
 PLAIN = (Path(__file__).parent / "plain", STARTER)
+FOLDERS = (
+    TraceFolder(STARTER.parents[1] / "starter_trace"),
+    TraceFolder(Path(__file__).parent / "trace"),
+)
+
+
+def problem(definition: str) -> TraceFolder:
+    """The folder that has a definition and its workloads: the starter set, or `trace/` beside this file."""
+    return next(folder for folder in FOLDERS if definition in folder.definitions)
 
 
 class Exhibit(NamedTuple):
@@ -35,9 +44,9 @@ class Exhibit(NamedTuple):
     needs_gpu: bool
     source: str
 
-    def solution(self, folder: TraceFolder) -> Solution:
+    def solution(self) -> Solution:
         """The source in the place of the definition's plain solution."""
-        plain = folder.solutions_of(self.definition)[0]
+        plain = problem(self.definition).solutions_of(self.definition)[0]
         return plain.with_source(self.source, f"hostile_{self.name}")
 
 
@@ -48,7 +57,14 @@ def exhibits() -> list[Exhibit]:
 
 def honest() -> list[Exhibit]:
     """The sound ones, by name."""
-    return [_read(path) for path in sorted(HONEST.glob("*.py"))]
+    return [_read(path) for path in sorted(HONEST.iterdir()) if path.is_file()]
+
+
+def _plain(definition: str) -> str:
+    for folder in PLAIN:
+        if (path := folder / f"{definition}.py").is_file():
+            return path.read_text()
+    return problem(definition).solutions_of(definition)[0].main_source
 
 
 def _read(path: Path) -> Exhibit:
@@ -57,8 +73,7 @@ def _read(path: Path) -> Exhibit:
         line.removeprefix("# ").split(": ", 1) for line in text.splitlines()[:3] if ": " in line
     )
     if path.suffix == ".diff":
-        name = f"{header['claims']}.py"
-        text = changed(next(p / name for p in PLAIN if (p / name).is_file()).read_text(), text)
+        text = changed(_plain(header["claims"]), text)
     verdict = header.get("verdict", "correct")
     return Exhibit(
         name=path.stem,

@@ -11,11 +11,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import museum
 
-from accelopt.kernels.gpu.bench.files.tracefiles import TraceFolder
 from accelopt.kernels.gpu.bench.source.source_rules import violations
 
-ROOT = Path(__file__).resolve().parents[2]
-FOLDER = TraceFolder(ROOT / "experiments" / "flb_optimize" / "starter_trace")
 EXHIBITS = museum.exhibits()
 HONEST = museum.honest()
 HAS_TORCH = all(importlib.util.find_spec(name) for name in ("torch", "triton", "safetensors"))
@@ -35,9 +32,10 @@ def judge(exhibit, device, **fields):
     from accelopt.kernels.gpu.bench.judging.evaluation import evaluate
     from accelopt.kernels.gpu.bench.judging.evaluation_task import Task, TimingPlan
 
-    definition = FOLDER.definitions[exhibit.definition]
+    folder = museum.problem(exhibit.definition)
+    definition = folder.definitions[exhibit.definition]
     on_gpu = device != "cpu"
-    workload = FOLDER.workloads[definition.name][0 if on_gpu else -1]
+    workload = folder.workloads[definition.name][0 if on_gpu else -1]
     plan = (
         TimingPlan(package=False)
         if on_gpu
@@ -45,10 +43,10 @@ def judge(exhibit, device, **fields):
     )
     return evaluate(
         Task(
-            root=FOLDER.root,
+            root=folder.root,
             definition=definition,
             workload=workload,
-            solution=exhibit.solution(FOLDER),
+            solution=exhibit.solution(),
             device=device,
             plan=plan,
             timeout_seconds=8 if exhibit.name == "hang" else 40 if on_gpu else 150,
@@ -65,14 +63,14 @@ def test_the_museum_is_large_enough():
 
 @pytest.mark.parametrize("exhibit", EXHIBITS, ids=lambda exhibit: exhibit.name)
 def test_source_rules_alone_refuse_what_they_can(exhibit):
-    found = violations(exhibit.solution(FOLDER))
+    found = violations(exhibit.solution())
     if found:
         assert "refused" in exhibit.verdicts
         assert all(item.line > 0 and item.reason for item in found)
 
 
 def test_source_rules_catch_a_good_part_without_running_anything():
-    caught = {e.name for e in EXHIBITS if violations(e.solution(FOLDER))}
+    caught = {e.name for e in EXHIBITS if violations(e.solution())}
     assert {
         "zero_the_reference", "patch_the_clock", "patch_by_setattr", "side_stream", "thread_later",
         "write_the_result_file", "read_the_caller", "hidden_import", "cuda_graph",
@@ -82,7 +80,7 @@ def test_source_rules_catch_a_good_part_without_running_anything():
 
 @pytest.mark.parametrize("exhibit", HONEST, ids=lambda exhibit: exhibit.name)
 def test_source_rules_let_honest_solutions_pass(exhibit):
-    assert violations(exhibit.solution(FOLDER)) == []
+    assert violations(exhibit.solution()) == []
 
 
 def behind_the_first_door(claims, source):
@@ -168,6 +166,15 @@ def test_honest_ones_are_right_on_a_gpu(exhibit):
     verdict = judge(exhibit, "cuda:0")
     assert verdict.evaluation.status.value == "correct", verdict.evaluation
     assert "landlock" in verdict.evaluation.isolation
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not has_gpu(), reason="no CUDA GPU")
+@pytest.mark.parametrize("definition", museum.FOLDERS[0].definitions)
+def test_the_starter_set_is_right_on_a_gpu(definition):
+    [plain] = museum.FOLDERS[0].solutions_of(definition)
+    verdict = judge(behind_the_first_door(definition, plain.main_source), "cuda:0")
+    assert verdict.evaluation.status.value == "correct", verdict.evaluation
 
 
 @needs_torch

@@ -8,7 +8,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 import native_museum
-from test_hostile import FOLDER, has_gpu
+from museum import problem
+from test_hostile import has_gpu
 
 from accelopt.kernels.gpu.bench.source.source_rules import violations
 
@@ -22,11 +23,12 @@ def judge(native):
 
     if "torch" not in native.solution.spec.binding:
         pytest.importorskip("tvm_ffi", reason="apache-tvm-ffi is not installed")
+    folder = problem(native.definition)
     return evaluate(
         Task(
-            root=FOLDER.root,
-            definition=FOLDER.definitions[native.definition],
-            workload=FOLDER.workloads[native.definition][0],
+            root=folder.root,
+            definition=folder.definitions[native.definition],
+            workload=folder.workloads[native.definition][0],
             solution=native.solution,
             plan=TimingPlan(package=False),
             timeout_seconds=240,
@@ -55,9 +57,14 @@ def test_the_rules_refuse_what_text_can_show():
         "hidden_by_a_pragma",
         "keeps_the_cache",
         "leave_the_process",
+        "loads_a_library",
         "name_by_assembly",
+        "operator_by_its_schema",
         "placed_in_a_section",
+        "policy_of_the_cache",
+        "python_by_pybind",
         "renamed_namespace",
+        "replaces_an_operator",
         "replay_a_graph",
         "stream_of_the_binding",
         "thread_by_clone",

@@ -1,10 +1,12 @@
 """Whole evaluations in real child processes, through the Triton interpreter on tiny shapes."""
 
+import sys
 import time
 
 import pytest
 
 from accelopt.evaluation import NO_VERDICTS, Status
+from accelopt.kernels.gpu.bench.files.input_draws import fresh
 from accelopt.kernels.gpu.bench.judging.evaluation import evaluate
 from accelopt.kernels.gpu.bench.judging.evaluation_task import Task, TimingPlan
 
@@ -130,3 +132,45 @@ def test_a_reference_whose_process_ends_says_how_and_its_last_words(starter, int
     assert found.status is Status.BASELINE_FAILED
     for words in ("`expect`", "SIGSEGV", "about to fall"):
         assert words in found.message
+
+
+TELLS_ITS_DEPTH = """
+DEPTHS = []
+
+
+def left(count):
+    try:
+        return left(count + 1)
+    except RecursionError:
+        return count
+
+
+def run(x, weight):
+    DEPTHS.append(left(0))
+    return x * 1
+"""
+
+
+def test_calls_of_all_kinds_go_equally_deep(torch, starter, tmp_path):
+    """How many calls are left tells who calls: it is the same from a trial, a round and a batch."""
+    from accelopt.kernels.gpu.bench.process import candidate, messages
+
+    task = task_of(starter, "rmsnorm_h4096", (), TELLS_ITS_DEPTH)
+    python = task.solution.spec.model_copy(update={"language": "python"})
+    names = {"definition": task.definition, "workload": task.workload,
+             "solution": task.solution.model_copy(update={"spec": python})}  # fmt: skip
+    one = candidate.Candidate({
+        **{name: row.model_dump(mode="json") for name, row in names.items()},
+        "root": str(task.root), "folder": str(tmp_path), "device": "cpu",
+        "destination_passing_style": False,
+    })  # fmt: skip
+    limit = sys.getrecursionlimit()
+    draws = tuple(fresh() for _ in range(2))
+    one.load(messages.Load())
+    one.check(messages.CheckCall(draw=draws[0], name="one", key=1))
+    one.prepare(messages.Prepare(sets=2))
+    one.round(messages.Round(draws=draws, keys=(1, 2)))
+    one.fill(messages.Fill(draws=draws))
+    one.batch(messages.Batch(first=0, calls=2, wait_ms=0.0))
+    sys.setrecursionlimit(limit)
+    assert len(set(sys.modules.pop("candidate_source").DEPTHS)) == 1

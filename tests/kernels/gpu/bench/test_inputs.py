@@ -2,7 +2,7 @@
 
 import pytest
 
-from accelopt.kernels.gpu.bench.files.input_draws import NORMAL, VALUES, Draw, fresh
+from accelopt.kernels.gpu.bench.files.input_draws import NORMAL, TOUCH, VALUES, Draw, fresh
 from accelopt.kernels.gpu.bench.files.tracefiles import InputSource
 
 
@@ -30,6 +30,19 @@ def test_one_draw_is_one_set_of_values(torch, factory, values):
     assert torch.equal(first, second)
     assert not torch.equal(first, factory.make(Draw(8, values))[0])
     assert bool(torch.isfinite(first).all())
+
+
+def test_a_touched_draw_has_one_other_value_in_each_tensor(torch, starter):
+    from accelopt.kernels.gpu.bench.process.inputs import InputFactory
+
+    name = "rmsnorm_h4096"
+    workload = starter.workloads[name][-1].workload
+    factory = InputFactory(starter.root, starter.definitions[name], workload, "cpu")
+    for plain, touched in zip(
+        factory.make(Draw(7)), factory.make(Draw(7, touched=True)), strict=True
+    ):
+        assert touched[plain != touched].tolist() == [TOUCH]
+    assert Draw(7, touched=True).unusual
 
 
 def test_values_are_spread_as_their_names_say(torch, factory):

@@ -1,7 +1,11 @@
 """What ends an evaluation: clocks that disagree, foreign kernels, library work."""
 
+import collections
+import dataclasses
+import enum
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 
 from accelopt.evaluation import Status
@@ -11,6 +15,7 @@ from accelopt.kernels.gpu.bench.judging.evaluation_task import Task
 from accelopt.kernels.gpu.bench.judging.reply_rules import Clocks
 from accelopt.kernels.gpu.bench.process.call_observation import (
     ProfiledKernel,
+    answers,
     facts,
     is_descriptor,
     kernels_of,
@@ -115,6 +120,11 @@ def test_a_compiled_solutions_kernels_are_those_that_no_operator_starts():
     ]  # fmt: skip
     found = [kernel.own for kernel in kernels_of(events, "")]
     assert found == [False, False, True, False]
+    found = [kernel.own for kernel in kernels_of(events, "", [b"\0_Z4rowsPf\0"])]
+    assert not any(found)  # what is called without an operator is not the solution's for that
+    for name in ("void rows<4>(float*)", "(anonymous namespace)::rows(float*)", "rows"):
+        launched = [Event("CPU", "cudaLaunchKernel", 300, 5, 14), Event("CUDA", name, 999, 1, 14)]
+        assert kernels_of(launched, "", [b"\0_Z4rowsPf\0"])[0].own
 
 
 def test_a_librarys_computing_kernels_are_told_from_torchs_own():
@@ -262,3 +272,18 @@ def test_what_was_seen_of_calls_is_held_against_operators(starter):
 
 def test_a_descriptor_is_known_by_what_it_is():
     assert not is_descriptor(type("TensorDescriptor", (), {"base": None, "__module__": "triton"}))
+
+
+def test_arguments_of_launches_have_nothing_that_a_launch_would_ask_for():
+    """Classes are asked: what is a property may say no at first."""
+    plan = dataclasses.make_dataclass("Plan", ["block"], frozen=True)
+    record = collections.namedtuple("Record", "a b")
+    mode = enum.IntEnum("Mode", "WIDE")
+    for plain in (record(1, 2), mode.WIDE, plan(4), np.int64(3), (1, 2), print):
+        assert not answers(plain)
+    pointer = plan(4)
+    object.__setattr__(pointer, "data_ptr", print)
+    shy = {"data_ptr": property(lambda self: int("no"))}
+    for table in (shy, {"__getattr__": print}, {"__index__": print}):
+        assert answers(type("Asked", (), table)())
+    assert answers(pointer) and answers(type("Number", (int,), {})())

@@ -33,6 +33,7 @@ HONEST = [
     "import triton.language as tl\nrsqrt = tl.math.rsqrt\ny = rsqrt(2.0)\n",
     "try:\n    from triton.language.extra import libdevice\nexcept ImportError:\n"
     "    import triton.language as tl\n    libdevice = tl.math\ny = libdevice.exp(2.0)\n",
+    "import warnings\nwith warnings.catch_warnings():\n    warnings.simplefilter('ignore')\n",
     "import functools, operator\nn = functools.reduce(operator.mul, (1, 2), 1)\n",
     "import torch\nclass F(torch.autograd.Function):\n    @staticmethod\n"
     "    def forward(ctx, x):\n        ctx.n = 1\n        return x\n",
@@ -157,6 +158,10 @@ DISHONEST = [
     "import torch\nT = [torch.Tensor]\n",
     "import torch\ndef run(x):\n    torch.Tensor.copy_(x, x)\n",
     "import torch\nprint(torch.randn, sep='')\n",
+    # warnings, which know the file and line of who called
+    "import warnings\nwarnings.filterwarnings('error', lineno=7)\n",
+    "import warnings\nwarnings.simplefilter(action='err' + 'or')\n",
+    "import warnings\nwith warnings.catch_warnings(record=True) as heard:\n    pass\n",
     # patterns
     "import torch\nmatch torch:\n    case object(cuda=c):\n        c.Event = None\n",
     "import torch\ndef run(x):\n    match x:\n        case torch.Tensor(data=d):\n            d.n = 1\n",

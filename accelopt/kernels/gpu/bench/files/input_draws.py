@@ -15,13 +15,15 @@ SCALES = VALUES[:3]  # in every evaluation
 LARGEST = (1e4, 1e3, 1e2)
 # Sequences of about equal length; one that has nearly everything; and some that have nothing.
 LENGTHS = ("lopsided", "gaps")
+TOUCH = 32.0  # far from all others, so that who looks at a few values misses what has changed
 
 
 class Draw(NamedTuple):
     """What one set of inputs is made of: the same in every process on the same kind of device.
 
     `fresh_indices` draws the index tensors too, where ours stand in for any, with `lengths`; `scalars`
-    the workload's numbers, near what it says. `largest` bounds "huge" and "spiked" values.
+    the workload's numbers, near what it says. `largest` bounds "huge" and "spiked" values. `touched`: of
+    the same values one in each tensor is another, `TOUCH`.
     """
 
     seed: int
@@ -30,11 +32,12 @@ class Draw(NamedTuple):
     fresh_indices: bool = False
     scalars: bool = False
     largest: float = LARGEST[0]
+    touched: bool = False
 
     @property
     def stressed(self) -> bool:
         """Whether the values are on another scale than the package's absolute tolerance is for."""
-        return self.values != NORMAL
+        return self.values != NORMAL or self.touched
 
     @property
     def unusual(self) -> bool:
@@ -49,7 +52,8 @@ def fresh(
     indices: bool = False,
     scalars: bool = False,
     largest: float = LARGEST[0],
+    touched: bool = False,
 ) -> Draw:
     """A draw that nobody can foresee."""
     indices = indices or lengths != EVEN
-    return Draw(secrets.randbits(40), values, lengths, indices, scalars, largest)
+    return Draw(secrets.randbits(40), values, lengths, indices, scalars, largest, touched)

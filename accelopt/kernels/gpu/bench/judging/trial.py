@@ -40,6 +40,7 @@ from accelopt.kernels.gpu.bench.process.comparison import Figures
 from accelopt.kernels.gpu.bench.process.timing import Statistics
 
 _KEY_BITS = 62
+NUMBERS = 3  # draws of other scalars: some near what the workload says, some far
 
 
 class SolutionTrial:
@@ -154,13 +155,14 @@ class SolutionTrial:
             random.SystemRandom().shuffle(others)
             for values in (*SCALES, *others[: task.plan.stress]):
                 self._try_values(values)
+            self._trial("touched", fresh(touched=True))
         draws = {}
         if self._has_indices:
             draws = {one: fresh(lengths=one) for one in LENGTHS}
             draws[REINDEXED] = fresh(indices=True)
         passed = [name for name, draw in draws.items() if self._trial(name, draw)]
         numbers = any(source.type == "scalar" for source in self._sources)
-        if numbers and self._if_taken(SCALARS, fresh(scalars=True)):
+        if numbers and all(self._if_taken(SCALARS, fresh(scalars=True)) for _ in range(NUMBERS)):
             passed.append(SCALARS)
         return passed
 

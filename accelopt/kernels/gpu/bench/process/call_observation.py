@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import bisect
+import contextlib
+import enum
+import re
 import secrets
 import statistics
 import sys
@@ -31,12 +34,19 @@ DESCRIPTORS = "triton.tools.tensor_descriptor", "triton.experimental.gluon.nvidi
 OUTSIDE, UNKNOWN = -1, -2  # where a kernel was started: in no range, or nobody knows
 
 
+# What a launch asks its arguments for, by name or by Python's protocols.
+ASKED = frozenset("data_ptr base __getattr__ __getattribute__ __index__ __int__ __float__".split())
+PLAIN = (type(None), bool, int, float, complex, str, bytes)
+LIBRARIES = ("builtins", "enum", "numpy", "triton")
+HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE, of what a `class` statement makes
+
+
 class LaunchCounter:
     """Counts kernels started through Triton, compiled or interpreted. Install before loading.
 
-    Around the one call by which Triton's launcher hands a kernel of a module that it has loaded to the
-    driver stands a range whose name nobody can foresee, in every call of a solution: no code of the
-    solution runs within it, for what it passes are tensors and plain values.
+    Around the one call by which Triton's launcher hands a kernel to the driver, by a handle that Triton got
+    from a module that it has loaded, stands a range whose name nobody can foresee, in every call of a
+    solution: no code of the solution runs within it, for what it passes are tensors and plain values.
     """
 
     def __init__(self) -> None:
@@ -44,33 +54,55 @@ class LaunchCounter:
 
         self.count = 0
         self.token = f"launch-{secrets.token_hex(16)}"
-        self.strange: set[str] = set()  # types that were passed as pointers and are no tensors
+        self.strange: set[str] = set()  # types that were passed and are neither
+        self._handles: set[int] = set()  # of functions in modules that Triton has loaded
         self._range = torch._C._profiler._RecordFunctionFast(self.token)
         self._tensors = (torch.Tensor, torch.nn.Parameter)
         self._wrapper: type | None = None
         try:
-            from triton.backends.nvidia.driver import CudaLauncher
+            from triton.backends.nvidia.driver import CudaLauncher, CudaUtils
             from triton.runtime import interpreter, jit
         except ImportError:
             return
         self._wrapper = jit.TensorWrapper
         made, run, counter = CudaLauncher.__init__, interpreter.GridExecutor.__call__, self
+        begun = CudaUtils.__init__
 
         def watched(launcher: Any, *args: Any, **kwargs: Any) -> None:
             made(launcher, *args, **kwargs)
             launcher.launch = counter._watched(launcher.launch)
+
+        def loading(utils: Any, *args: Any, **kwargs: Any) -> None:
+            begun(utils, *args, **kwargs)
+            utils.load_binary = counter._loaded(utils.load_binary)
 
         def counted(executor: Any, *args: Any, **kwargs: Any) -> Any:
             counter._count((*args, *kwargs.values()))
             return run(executor, *args, **kwargs)
 
         CudaLauncher.__init__, interpreter.GridExecutor.__call__ = watched, counted
+        CudaUtils.__init__ = loading
+        if (known := getattr(CudaUtils, "instance", None)) is not None:  # somebody asked for the driver
+            known.load_binary = self._loaded(known.load_binary)
+
+    def _loaded(self, load: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
+        """Triton's call that loads a module: the handle of its function is kept."""
+
+        def loaded(*args: Any) -> tuple[Any, ...]:
+            found = load(*args)  # the module, its function, and what that takes
+            self._handles.add(found[1])
+            return found
+
+        return loaded
 
     def _watched(self, launch: Callable[..., None]) -> Callable[..., None]:
         """Triton's call of the driver, counted, with nothing but itself in the range."""
 
         def launched(*args: Any) -> None:
             self._count(args)
+            if all(type(one) is not int or one not in self._handles for one in args[:6]):
+                launch(*args)  # a kernel of no module that Triton loaded
+                return
             with self._range:
                 launch(*args)
 
@@ -82,19 +114,40 @@ class LaunchCounter:
             self._look_at(argument)
 
     def _look_at(self, argument: Any) -> None:
-        """Whoever is asked for `data_ptr`, or for what it is made of, at a launch could do a library's work
-        then."""
+        """Tensors, Triton's own descriptors of them, plain values, and records and tuples of these."""
         kind = type(argument)
+        if kind in PLAIN:
+            return
         if kind in self._tensors:
             if vars(argument):
                 self.strange.add("tensor with attributes")
         elif kind is self._wrapper or is_descriptor(kind):
             self._look_at(argument.base)
-        elif hasattr(argument, "data_ptr") or hasattr(argument, "base"):
+        elif answers(argument):
             self.strange.add(kind.__name__)
         elif isinstance(argument, tuple):
             for part in tuple.__iter__(argument):
                 self._look_at(part)
+
+
+def answers(argument: object) -> bool:
+    """Whether an object has what a launch asks for, by a class that is no library's own or by itself. It is
+    not asked: what is a property may say no, and yes when it is asked again."""
+    own = [vars(one) for one in type(argument).__mro__ if not _is_of_a_library(one)]
+    if own and isinstance(argument, PLAIN) and not isinstance(argument, enum.Enum):
+        return True  # a number of a class of its own
+    with contextlib.suppress(AttributeError):
+        own.append(object.__getattribute__(argument, "__dict__"))
+    return not ASKED.isdisjoint(name for table in own for name in table)
+
+
+def _is_of_a_library(kind: type) -> bool:
+    """Whether a class is made in C, or stands in a module of one of `LIBRARIES`, as it says."""
+    if not kind.__flags__ & HEAP_TYPE:
+        return True
+    module = sys.modules.get(kind.__module__)
+    root = kind.__module__.partition(".")[0]
+    return root in LIBRARIES and getattr(module, kind.__name__, None) is kind
 
 
 def is_descriptor(kind: type) -> bool:
@@ -125,11 +178,14 @@ def operator_recorder(found: dict[str, int]) -> Any:
 
 
 def watching_kernels(
-    timed: Callable[[Callable[[], object]], list[float]], token: str, device: Any
+    timed: Callable[[Callable[[], object]], list[float]],
+    token: str,
+    device: Any,
+    modules: Sequence[bytes] = (),
 ) -> tuple[list[float], Seen]:
     """A round under the profiler: its latencies, and what kernels its calls were made of.
 
-    `timed(mark)` runs the round with `mark()` close around each call. For `token` see `kernels_of`.
+    `timed(mark)` runs the round with `mark()` close around each call. For the others see `kernels_of`.
     """
     import torch
 
@@ -141,7 +197,7 @@ def watching_kernels(
             latencies = timed(lambda: marker.fill_(1.0))
             torch.cuda.synchronize()
         events = list(profile.profiler.kineto_results.events())
-        kernels = kernels_of(events, token)
+        kernels = kernels_of(events, token, modules)
     except Exception:
         if latencies:  # the round went well; a profiler that fails is no fault of the candidate
             return latencies, Seen()
@@ -202,13 +258,16 @@ def facts(kernels: list[ProfiledKernel], calls: int) -> Seen:
     )
 
 
-def kernels_of(events: Sequence[Any], token: str) -> list[ProfiledKernel]:
+def kernels_of(
+    events: Sequence[Any], token: str, modules: Sequence[bytes] = ()
+) -> list[ProfiledKernel]:
     """Every kernel, copy and fill on the device, in the order they started.
 
     Whose a kernel is says the place of the driver's call that started it, which bears the same
-    correlation number, and never a name. With `token` a kernel is the solution's where it is the only
+    correlation number, and never a name alone. With `token` a kernel is the solution's where it is the only
     one that was started in a range of that name; with "", for a compiled solution, where it was
-    started outside of every operator of a library.
+    started outside of every operator of a library and is a function of one of the solution's `modules`,
+    the bytes of its shared libraries; of none where there are none.
     """
     spans, started, found = [], {}, []
     for event in events:
@@ -238,10 +297,17 @@ def kernels_of(events: Sequence[Any], token: str) -> list[ProfiledKernel]:
             event.name(),
             float(event.duration_ns()),
             int(event.device_resource_id()),
-            inside in alone if token else inside == OUTSIDE,
+            inside in alone if token else inside == OUTSIDE and _is_in(event.name(), modules),
         )
         for event, inside in zip(found, places, strict=True)
     )
+
+
+def _is_in(name: str, modules: Sequence[bytes]) -> bool:
+    """Whether a kernel, by its name in C++, is a function of a module; true where no module is known."""
+    bare = re.split(r"[<(]", name.replace("(anonymous namespace)::", ""), maxsplit=1)[0]
+    word = re.split(r"::| ", bare.strip())[-1].encode()
+    return not modules or any(word in module for module in modules)
 
 
 def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:

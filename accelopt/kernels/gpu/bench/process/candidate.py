@@ -8,7 +8,9 @@ the parent's own clock checks the latencies.
 
 from __future__ import annotations
 
+import itertools
 import secrets
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -63,6 +65,8 @@ class Candidate:
         self.inputs = InputFactory(
             Path(payload["root"]), self.definition, self.workload, str(self.device)
         )
+        self.deepest = sys.getrecursionlimit()
+        self._frame, self._limit = sys._getframe, sys.setrecursionlimit
         self.clock = Clock(self.device)
         self.sealer = Sealer(self.device)
         self.counter = LaunchCounter()
@@ -80,6 +84,7 @@ class Candidate:
         self.backlog_ms = 0.0
         self.call_seconds = 1.0
         self.function: Callable[..., Any] = _missing
+        self.modules: list[bytes] = []
 
     def introduce(self, _: say.Introduce) -> say.DeviceEnvironment:
         """Versions and the device's name."""
@@ -88,6 +93,8 @@ class Candidate:
     def load(self, _: say.Load) -> say.Done:
         """Import the sources and find the entry point."""
         self.function = load_entry(self.solution, self.folder / "source", self.definition)
+        if self.solution.spec.language not in PYTHON:  # compilers write below the folder
+            self.modules = [path.read_bytes() for path in self.folder.rglob("*.so")]
         return say.Done()
 
     def resize(self, asked: say.Resize) -> say.Done:
@@ -100,6 +107,7 @@ class Candidate:
     def call(self, inputs: list[Any]) -> list[Any]:
         """One call, watched as every other is; the outputs as a list, exactly as they came."""
         self.found.clear()
+        self._level()
         with self.recorder:
             if self.destination_passing:
                 outputs = self._allocate()
@@ -111,6 +119,13 @@ class Candidate:
             self.heavy = dict(self.found)
         self.attributes |= attributes_of_tensors(self.torch.Tensor, (*inputs, *outputs))
         return outputs
+
+    def _level(self) -> None:
+        """Let what the caller calls go as deep as from everywhere else: it could tell by that who calls."""
+        depth, frame = 0, self._frame(1).f_back
+        while frame is not None:
+            depth, frame = depth + 1, frame.f_back
+        self._limit(self.deepest + depth)
 
     def _allocate(self) -> list[Any]:
         made = []
@@ -131,11 +146,14 @@ class Candidate:
 
     def check(self, asked: say.CheckCall) -> say.Checked:
         """One call on new inputs; whether they stayed as they were, and what the call returned."""
-        inputs = self.inputs.make(asked.draw)
-        self._poison()
+        inputs = self.inputs.make(asked.draw._replace(touched=False))
         self.heavy = {}
         before = self.counter.count
         with self.torch.no_grad():
+            self._poison()
+            if asked.draw.touched:  # what this call gave is of no use to the next
+                self.call(inputs)
+                self.inputs.fill(inputs, asked.draw)
             outputs = self.call(inputs)
             self.clock.synchronize()
             seals = self.sealer.seal(outputs, asked.key).tolist()
@@ -194,7 +212,8 @@ class Candidate:
 
     def prepare(self, asked: say.Prepare) -> say.Prepared:
         """Learn how many sets of inputs a round can have and how long the host takes to queue it."""
-        first = self.inputs.make(fresh())
+        given = fresh()
+        first = self.inputs.make(given)
         sizes = [t.numel() * t.element_size() for t in first if hasattr(t, "numel")]
         outputs = sum(t.numel() * t.element_size() for t in self._allocate())
         one = max(1, sum(sizes) + 2 * outputs)
@@ -205,11 +224,11 @@ class Candidate:
             self.budget_bytes = min(SET_BUDGET_BYTES, int(FREE_SHARE * free))
         count = min(self.budget_bytes // one, asked.sets, int(ROUND_SECONDS / self.call_seconds))
         self.set_count = max(2, int(count))
-        sets = [self.inputs.make(fresh()) for _ in range(self.set_count + 1)]
-        draws = [fresh() for _ in range(self.set_count)]
+        draws = [fresh() for _ in range(self.set_count + 1)]
+        sets = [self.inputs.make(draw) for draw in draws]
         with self.torch.no_grad():
             self.backlog_ms = self.clock.backlog_ms(
-                self.call, sets[: self.set_count], self._filler(sets, draws)
+                self.call, sets[: self.set_count], self._filler(sets, draws[:-1])
             )
             lag = self.clock.lag_ms(self.call, first)
             queue_ms = self.clock.queueing_ms(self.call, first)
@@ -218,6 +237,7 @@ class Candidate:
             most_calls=int(max(6, min(MOST_CALLS, self.budget_bytes // one))),
             queue_ms=queue_ms,
             lag_ms=lag,
+            faults=self._faults([first, *sets], [given, *draws]),
         )
 
     def _filler(self, sets: list[list[Any]], draws: list[Draw]) -> Callable[[int], None]:
@@ -249,8 +269,10 @@ class Candidate:
 
     def round(self, asked: say.Round) -> say.Timed:
         """Time one call for each draw, with contents that are new by then, and call each once more."""
+        faults = self._let_go()
         grown = self._grown()
-        sets = [self.inputs.make(fresh()) for _ in range(len(asked.draws) + 1)]
+        given = [fresh() for _ in range(len(asked.draws) + 1)]
+        sets = [self.inputs.make(draw) for draw in given]
         fill = self._filler(sets, list(asked.draws))
         self.heavy = {}
         seen: say.Seen | None = None
@@ -269,10 +291,11 @@ class Candidate:
         with self.torch.no_grad():
             self._poison()
             self.clock.warm_up(lambda: self.call(secrets.choice(sets)), BUSY_SECONDS)
+            faults += self._faults(sets, given)
             if asked.profiled:
                 compiled = self.solution.spec.language not in PYTHON
                 token = "" if compiled else self.counter.token
-                latencies, seen = watching_kernels(timed, token, self.device)
+                latencies, seen = watching_kernels(timed, token, self.device, self.modules)
             else:
                 latencies = timed()
             launches, heavy = self.counter.count - before, self.heavy
@@ -286,14 +309,19 @@ class Candidate:
             difference=worst,
             launches=launches,
             heavy=heavy,
-            faults=self._faults(sets[:-1], asked.draws),
+            faults=faults + self._faults(sets, (*asked.draws, given[-1])),
             seen=seen,
             grown_bytes=grown,
         )
 
-    def _grown(self) -> int:
-        """Let go of the last round, and see what the candidate has kept since the one before."""
+    def _let_go(self) -> tuple[str, ...]:
+        """Of the last round's outputs, and of the last batch's inputs: what became of them."""
+        faults = self._faults(self.sets, self.draws[: len(self.sets)])
         self.sets, self.results = [], []
+        return faults
+
+    def _grown(self) -> int:
+        """What the candidate has kept in the device's memory since the last round began."""
         before, self.held_bytes = self.held_bytes, self.clock.allocated_bytes()
         return 0 if before is None else self.held_bytes - before
 
@@ -319,14 +347,13 @@ class Candidate:
 
     def rest(self, _: say.Rest) -> say.Done:
         """Let go of sets and outputs: others share the device's memory while this one is judged."""
-        self.sets, self.results = [], []
+        faults = self._let_go()
         self.clock.release()
-        return say.Done()
+        return say.Done(faults=faults)
 
     def fill(self, asked: say.Fill) -> say.Done:
         """See what became of the last batch's inputs, make those of a batch, be as warm as in a round."""
-        faults = self._faults(self.sets, self.draws[: len(self.sets)])
-        self.sets, self.results = [], []
+        faults = self._let_go()
         self.sets, self.draws = [self.inputs.make(draw) for draw in asked.draws], list(asked.draws)
         with self.torch.no_grad():
             warm = self.inputs.make(fresh())
@@ -351,11 +378,15 @@ class Candidate:
         """The package's own timer on its own protocol: mean over trials, milliseconds."""
         time_runnable = installed_flashinfer_bench.timer()
 
-        def function(*arguments: Any) -> Any:
-            return self.function(*arguments)
-
         draws = [fresh() for _ in range(asked.trials)]
         sets = [self.inputs.make(draw) for draw in draws]
+        turns = itertools.cycle(sets)
+
+        def function(*arguments: Any) -> Any:
+            """On another set than in the call before: what that gave is of no use."""
+            self._level()
+            return self.function(*next(turns), *arguments[len(sets[0]) :])
+
         calls = PACKAGE_SECONDS / asked.trials / self._seconds(sets[0])
         iterations = max(3, min(asked.iterations, int(calls * 0.8)))
         warmup = max(1, min(asked.warmup_runs, int(calls * 0.2)))

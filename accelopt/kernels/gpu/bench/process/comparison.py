@@ -33,6 +33,10 @@ ROUNDING_SLACK = {"bfloat16": 2.0**-5}
 ROUNDING = {"float32": 2.0**-9, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 NEIGHBOURS = 256  # in value; those that are small for their row count as typical ones do
 MOST_MEANT = 1 << 18  # elements
+# A float32 result of float32 inputs may be off by so many times what it changes when the inputs are cut off to
+# TF32: one product cuts off both operands (once), a long chain of them also what lies between (twice). Operands in
+# bfloat16 are off by three times. What no product is in may be off by a rounding to TF32.
+CUT_OFF, LEAST_CUT = 2.5, 2.0**-12
 # Inputs are disturbed by this share to learn how much the problem itself amplifies rounding.
 DISTURBANCE = 2.0**-9
 # A row that changes by more when inputs are disturbed by 2**-9 is not judged on unusual values.
@@ -83,6 +87,11 @@ def limit_of(dtype: str, *, coarse: bool) -> float:
     """The relative L2 limit of an output. `coarse`: the inputs themselves are 8-bit or smaller."""
     limit = TENSOR_LIMIT.get(dtype, DEFAULT_TENSOR_LIMIT)
     return max(limit, DEFAULT_TENSOR_LIMIT) if coarse else limit
+
+
+def single_limit(limit: float, change: float) -> float:
+    """The limit of a float32 output that changes by `change` when float32 inputs are cut off to TF32."""
+    return min(limit, max(LEAST_CUT, CUT_OFF * change)) if math.isfinite(change) else limit
 
 
 class Steady(NamedTuple):

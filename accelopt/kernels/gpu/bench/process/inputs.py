@@ -20,7 +20,7 @@ import numpy as np
 from accelopt.contract.spec import Argument, Init, TensorSpec
 from accelopt.contract.tensors import contents
 from accelopt.kernels.gpu.bench.files import index_tensors
-from accelopt.kernels.gpu.bench.files.input_draws import Draw
+from accelopt.kernels.gpu.bench.files.input_draws import TOUCH, Draw
 from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Trace, Workload
 
 if TYPE_CHECKING:
@@ -178,6 +178,9 @@ def _fill_random(tensor: torch.Tensor, dtype: str, generator: torch.Generator, d
     if dtype in ("float32", "float16", "bfloat16"):
         tensor.normal_(generator=generator)
         _spread(tensor, draw, generator)
+        if draw.touched and tensor.numel():
+            place = np.random.default_rng([draw.seed, tensor.numel()]).integers(tensor.numel())
+            tensor.view(-1)[int(place)] = TOUCH
     elif dtype.startswith("float8"):
         wide = torch.empty(tensor.shape, dtype=torch.float32, device=tensor.device)
         tensor.copy_(wide.normal_(generator=generator).clamp_(-2.0, 2.0))

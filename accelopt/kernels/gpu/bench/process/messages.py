@@ -87,7 +87,7 @@ class Prepare(Message):
     sets: int
 
 
-class Prepared(Message):
+class Prepared(Watched):
     """How many sets a round has and a batch may have; milliseconds that the host takes to queue a
     call, and that other streams work on behind it."""
 

@@ -25,6 +25,7 @@ from accelopt.kernels.gpu.bench.process.comparison import (
     all_rows,
     compare,
     limit_of,
+    single_limit,
     steady_rows,
     whole_change,
 )
@@ -39,6 +40,7 @@ from accelopt.sandbox.serving import Handlers
 MOST_CHANGE = 0.2
 # Values up to 1e4: a bfloat16 product of them ties where fp32 does not.
 EXTREME = ("huge", "spiked")
+TF32_CUTS = 13  # of float32's 23 bits
 SLOW_SECONDS = 0.3  # of one call, first or not: beyond it launches and clocks do not matter
 
 
@@ -66,6 +68,7 @@ class Referee:
         exec(compile(self.definition.reference, "<reference>", "exec"), module.__dict__)
         self.function = module.__dict__["run"]
         self.wanted: dict[Draw, list[Any]] = {}
+        self.cut: list[float] | None = None
 
     def introduce(self, _: say.Introduce) -> say.DeviceEnvironment:
         """Versions and the device's name."""
@@ -113,6 +116,8 @@ class Referee:
         ]
         if asked.seals is not None and not self._sealed(got, asked):
             return say.Judged(broken=True)
+        if not steady and self.cut is None:
+            self.cut = self._changes_by_a_cut(draw, wanted)
         return say.Judged(figures=tuple(self._figures(got, wanted, steady)))
 
     def _sealed(self, got: list[Any], asked: say.Judge) -> bool:
@@ -123,6 +128,8 @@ class Referee:
         for index, name in enumerate(self.definition.outputs):
             mine, value = got[index], wanted[index]
             limit = limit_of(str(value.dtype).removeprefix("torch."), coarse=self.coarse)
+            if not steady and self.cut:
+                limit = single_limit(limit, self.cut[index])
             if steady:
                 strange = ~self.torch.isfinite(mine)
                 mine = self.torch.where(steady[index].rows | strange, mine, value)
@@ -164,6 +171,20 @@ class Referee:
         with self.torch.no_grad():
             return self._as_tensors(self.function(*inputs))
 
+    def _changes_by_a_cut(self, draw: Draw, wanted: list[Any]) -> list[float]:
+        """How much outputs change when float32 inputs are cut off to TF32; nothing where some are no float32."""
+        torch, inputs = self.torch, self.inputs.make(draw)
+        tensors = [
+            one for one in inputs if isinstance(one, torch.Tensor) and one.is_floating_point()
+        ]
+        if any(one.dtype != torch.float32 for one in (*tensors, *wanted)) or not tensors:
+            return []
+        for one in tensors:
+            one.view(torch.int32).bitwise_and_(-(1 << TF32_CUTS))
+        with torch.no_grad():
+            cut = self._as_tensors(self.function(*inputs))
+        return [whole_change(was, now) for was, now in zip(wanted, cut, strict=True)]
+
     def _read(self, path: Path, like: Any) -> Any:
         """A file of raw bytes as a tensor like the reference's."""
         expected = like.numel() * like.element_size()
@@ -181,6 +202,7 @@ class Referee:
     def resize(self, asked: say.Resize) -> say.Done:
         """Take another workload."""
         self.wanted.clear()
+        self.cut = None
         self.inputs = self.inputs.of(asked.workload)
         return say.Done()
 

@@ -43,6 +43,8 @@ REACHES_OUT = "reaches out of the kernel's own arguments"
 NOT_A_VALUE = "hands a library's module, class or function about"
 WHILE_IT_RUNS = "names what it takes only while it runs"
 UNASKED = "is called when nobody sees it"
+TELLS = "tells a call whether it is watched"
+QUIET = ("ignore", "default", "once", "module", "always")  # of warnings, which are only printed
 NOTES = (".md", ".txt", ".json", ".toml")
 _CLEAN_UP = (ast.Try, ast.With, getattr(ast, "TryStar", ast.Try))  # `except*` since Python 3.11
 
@@ -90,7 +92,7 @@ def _telling(modules: dict[str, tuple[ast.Module, Names]], entry: str) -> Iterat
             for node in ast.walk(statement):
                 for told in modules[path][1].resolve(node) & allow_lists.TELLING:
                     line = getattr(node, "lineno", 1)
-                    yield Violation(path, line, told, "tells a call whether it is watched")
+                    yield Violation(path, line, told, TELLS)
                 waiting += [node.id] if isinstance(node, ast.Name) else []
                 waiting += [node.attr] if isinstance(node, ast.Attribute) else []
 
@@ -375,6 +377,8 @@ class SourceScan(ast.NodeVisitor):
             self._assembly(node)
         if self._names_by_strings(node):
             self._report(node, ast.unparse(node)[:60], WHILE_IT_RUNS)
+        if self._hears_warnings(node):
+            self._report(node, ast.unparse(node)[:60], TELLS)
         self.generic_visit(node)
 
     def _names_by_strings(self, node: ast.Call) -> bool:
@@ -388,6 +392,20 @@ class SourceScan(ast.NodeVisitor):
             return len(node.args) != 1 or bool(node.keywords)
         return "types.SimpleNamespace" in full and (
             bool(node.args) or any(one.arg is None for one in node.keywords)
+        )
+
+    def _hears_warnings(self, node: ast.Call) -> bool:
+        """Whether a warning is kept or becomes an error: it knows the file and line of its callers."""
+        full = self.names.resolve(node.func)
+        if "warnings.catch_warnings" in full:
+            return bool(node.args or node.keywords)
+        if full.isdisjoint(("warnings.filterwarnings", "warnings.simplefilter")):
+            return False
+        action = [*node.args[:1], *(one.value for one in node.keywords if one.arg == "action")]
+        return (
+            not (isinstance(action[0], ast.Constant) and action[0].value in QUIET)
+            if action
+            else True
         )
 
     def visit_keyword(self, node: ast.keyword) -> None:
