@@ -142,7 +142,9 @@ NEWER_BOUNDS = COMPILER_BOUNDS.changed(
     makes_results_apart=measured(
         True, "1", "gqa_full_v7b (trn2_kernels.csv) counts products, PSUM reads and loads of both"
     ),
-    whole_rounds=fitted(16, "rounds", "adamw and silu (trn2_kernels.csv): see transfers_between_rounds.py"),
+    whole_rounds=fitted(
+        16, "rounds", "adamw and silu (trn2_kernels.csv): see transfers_between_rounds.py"
+    ),
 )
 
 NKI_BOUNDS = COMPILER_BOUNDS.changed(
