@@ -156,23 +156,6 @@ def test_kernel_code_cannot_read_data(kernel_text):
             text.trace(A)
 
 
-def test_unknown_and_missing_arguments_quote_the_signature(kernel_text):
-    """obs: nl.var(keepdims=...) is refused with the supported signature."""
-    for call, said in (
-        ("nl.var(t, 1, keepdims=True)", "var(x, axis, *, dtype=None, mask=None)"),
-        ("nisa.tensor_reduce(np.add, t)", "missing a required argument: 'axis'"),
-    ):
-        text = kernel_text(f"""
-            @nki.jit
-            def kernel(a):
-                t = nl.load(a)
-                {call}
-            """)
-        with pytest.raises(TypeError) as refused:
-            text.trace(A)
-        assert said in str(refused.value)
-
-
 @pytest.mark.parametrize(
     "use",
     ["nl.gemm_grid(4)", "nisa.builtin_custom_op()", "nisa._tiled_offloaded_fma(t)",

@@ -160,7 +160,7 @@ COMPOSED = {
     "nl.load(nl.shared_identity_matrix(64))": np.eye(64),
     "nl.load(nl.shared_constant(np.arange(12).reshape(3, 4)))": np.arange(12).reshape(3, 4),
     "nl.zeros_like(t)": np.zeros_like(X),
-    "nl.full((128, 4), 3, nl.float32)": np.full((128, 4), 3),
+    "nl.full((128, 4), 3, nl.float32, lazy_initialization=True)": np.full((128, 4), 3),
     "nl.dropout(t, 0.0)": X,
     "nl.dropout(t, 1.0)": np.zeros_like(X),
 }
@@ -304,6 +304,7 @@ def test_ranges_take_their_bounds_by_position_and_by_name(kernel_text, call):
         ("nl.sequential_range()", r"sequential_range\(\) missing a required argument: 'start'"),
         ("nl.static_range(1, 2, 3, 4)", r"static_range\(\) too many positional arguments"),
         ("nl.add(t)", r"add\(\) missing a required argument: 'y'"),
+        ("nl.var(t, 1, keepdims=True)", r"var\(x, axis, \*, dtype=None, mask=None\)"),  # obs
     ],
 )
 def test_a_call_that_does_not_fit_is_told_by_its_public_name(kernel_text, call, said):
