@@ -16,8 +16,8 @@ import pytest
 from warm import core
 
 from accelopt.algorithm.evaluation import evaluate
-from accelopt.algorithm.index import Axis, index_of
-from accelopt.algorithm.ir import Algorithm, Array, Constant, Map, Read, Reduce, Scan, from_json
+from accelopt.algorithm.index import index_of
+from accelopt.algorithm.ir import Algorithm, Map, Read, Reduce, Scan, from_json
 from accelopt.algorithm.ir import Where as Condition
 from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.nests.lowering import lower_nest
@@ -142,18 +142,10 @@ def test_every_starting_nest_of_known_classes(
 
 def test_a_prepared_algorithm_has_axes_where_indices_had_digits() -> None:
     """`total[32*b + h]`, as a group norm over (image, group) lifts, is `total[b, h]`."""
-    b, h, n, k = Axis("b", 4), Axis("h", 32), Axis("n", 8), Axis("k", 128)
-    row = algorithms.read("total", algorithms.index_of(b) * 32 + algorithms.index_of(h))
-    x = algorithms.read("x", algorithms.index_of(b) * 32 + algorithms.index_of(h), n)
-    group = Algorithm(
-        "group",
-        (Array("x", (128, 8), "float32", (128, 8)),),
-        (
-            Reduce("total", (k,), (n,), "add", algorithms.read("x", k, n)),
-            Map("out", (b, h, n), algorithms.apply("subtract", x, row)),
-        ),
-        (Array("out", (4, 32, 8), "float32", (4, 32, 8)),),
-    )
+    group = algorithms.written(
+        "group", {"b": 4, "h": 32, "n": 8, "k": 128}, {"x": (128, 8)}, "total[k] = add[n](x[k, n])",
+        "out[b, h, n] = x[b * 32 + h, n] - total[b * 32 + h]",
+    )  # fmt: skip
     total, out = prepared(from_json(group.to_json())).definitions
     assert [axis.extent for axis in total.axes] == [4, 32]
     assert total.axes == out.axes[:2]
@@ -164,38 +156,23 @@ def test_a_prepared_algorithm_has_axes_where_indices_had_digits() -> None:
 def test_a_spelling_of_a_function_is_the_function() -> None:
     """0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x**3))) is the Scalar engine's gelu_apprx_tanh
     (SDK 2.26.1 `nki.api.shared.rst`), however it is rounded in between."""
-    m = Axis("m", 64)
-    x = algorithms.apply("bfloat16", algorithms.read("x", m))
-    cube = algorithms.times(algorithms.apply("square", x), x)
-    inner = algorithms.apply(
-        "add", algorithms.times(cube, 0.0356774081), algorithms.times(x, 0.7978845608)
-    )
-    gate = algorithms.apply("add", algorithms.apply("tanh", inner), 1.0)
-    made = Algorithm(
-        "gelu",
-        (Array("x", (64,), "float32", (64,)),),
-        (Map("out", (m,), algorithms.times(x, gate, 0.5)),),
-        (Array("out", (64,), "float32", (64,)),),
-    )
+    x = "bfloat16(x[m])"
+    inner = f"square({x}) * {x} * 0.0356774081 + {x} * 0.7978845608"
+    line = f"out[m] = {x} * (tanh({inner}) + 1.0) * 0.5"
+    made = algorithms.written("gelu", {"m": 64}, {"x": (64,)}, line)
     (out,) = prepared(made).definitions
     assert isinstance(out, Map)
-    assert out.expression == algorithms.apply("gelu_apprx_tanh", algorithms.read("x", m))
+    assert out.expression == algorithms.apply("gelu_apprx_tanh", algorithms.read("x", *out.axes))
 
 
 def test_conditions_are_decided_part_by_part(tmp_path: Path) -> None:
     """Halves that are combined differently, as a rotation of positions has them: each is written on its
     own, without a mask, and all partitions work although half of the rows would fill half of them."""
-    m, n = Axis("m", 128), Axis("n", 512)
-    low, high = algorithms.index_of(m) * -1 + 63, algorithms.index_of(m) - 64
-    x, row = (lambda index: algorithms.read("x", index, n)), algorithms.index_of(m)
-    first = algorithms.apply("subtract", x(row), x(row + 64))
-    second = algorithms.apply("add", x(row), x(row - 64))
-    made = Algorithm(
-        "halves",
-        (Array("x", (128, 512), "float32", (128, 512)),),
-        (Map("out", (m, n), Condition((low,), first, Condition((high,), second, Constant(0.0)))),),
-        (Array("out", (128, 512), "float32", (128, 512)),),
-    )
+    made = algorithms.written(
+        "halves", {"m": 128, "n": 512}, {"x": (128, 512)},
+        "out[m, n] = x[m, n] - x[m + 64, n] if m * -1 + 63 >= 0 else "
+        "(x[m, n] + x[m - 64, n] if m - 64 >= 0 else 0.0)",
+    )  # fmt: skip
     found = list(starting_nests(made))
     full = [nest for nest in found if sum(p.size > 1 for p in nest.stages[0].partition) > 1]
     assert any(math.prod(p.size for p in nest.stages[0].partition) == 128 for nest in full)
@@ -209,22 +186,11 @@ def test_conditions_are_decided_part_by_part(tmp_path: Path) -> None:
 def test_what_alone_takes_a_product_is_computed_from_psum(tmp_path: Path) -> None:
     """A bias and a function are applied on the way out of PSUM; rows that share what moves are summed
     side by side in it, so that what moves is brought once for all of them."""
-    m, n, k = Axis("m", 512), Axis("n", 1024), Axis("k", 128)
-    product = algorithms.times(algorithms.read("x", m, k), algorithms.read("w", k, n))
-    biased = algorithms.apply("add", algorithms.read("s", m, n), algorithms.read("b", m))
-    made = Algorithm(
-        "linear",
-        (
-            Array("x", (512, 128), "float32", (512, 128)),
-            Array("w", (128, 1024), "float32", (128, 1024)),
-            Array("b", (512,), "float32", (512,)),
-        ),
-        (
-            Reduce("s", (m, n), (k,), "add", product),
-            Map("out", (m, n), algorithms.apply("relu", biased)),
-        ),
-        (Array("out", (512, 1024), "float32", (512, 1024)),),
-    )
+    made = algorithms.written(
+        "linear", {"m": 512, "n": 1024, "k": 128}, {"x": (512, 128), "w": (128, 1024), "b": (512,)},
+        "s[m, n] = add[k](x[m, k] * w[k, n])",
+        "out[m, n] = relu(s[m, n] + b[m])",
+    )  # fmt: skip
     whole = Nest(stages=(Stage(members=("s", "out"), partition=(Part(axis="m", size=128),)),))
     blocks = applied(Split(definition="s", axis="m", size=128), made, whole)
     blocks = applied(Tile(definition="s", axis="m_1", size=2), made, blocks)
@@ -730,22 +696,11 @@ def test_no_axis_is_joined_along_which_a_condition_is_decided(
 ) -> None:
     """A rotation by halves makes an operand: each half is a round of the sum, written without a mask, also
     where all of the rows are transposed."""
-    m, k, n = Axis("m", 16), Axis("k", extent), Axis("n", 24)
-    low, row = algorithms.index_of(k) * -1 + (change - 1), algorithms.index_of(k)
-    x, gain = (lambda at: algorithms.read("x", m, at)), (lambda at: algorithms.read("gain", at))
-    halves = [
-        algorithms.apply("multiply", x(row + at), gain(row + at))
-        for at in (extent - change, -change)
-    ]
-    turned = Condition((low,), *halves)
-    factors = algorithms.apply("multiply", turned, algorithms.read("w", k, n))
-    arrays = [
-        Array(a, s, "float32", s)
-        for a, s in (("x", (16, extent)), ("gain", (extent,)), ("w", (extent, 24)))
-    ]
-    made = Algorithm(
-        "rotation", tuple(arrays), (Reduce("out", (m, n), (k,), "add", factors),),
-        (Array("out", (16, 24), "float32", (16, 24)),),
+    halves = (f"x[m, k + {at}] * gain[k + {at}]" for at in (extent - change, -change))
+    made = algorithms.written(
+        "rotation", {"m": 16, "k": extent, "n": 24},
+        {"x": (16, extent), "gain": (extent,), "w": (extent, 24)},
+        f"out[m, n] = add[k](({next(halves)} if k * -1 + {change - 1} >= 0 else {next(halves)}) * w[k, n])",
     )  # fmt: skip
     nest, (out,) = default_nest(made), prepared(made).definitions
     assert isinstance(out, Reduce) and [axis.extent for axis in out.reduced] == rounds
