@@ -237,18 +237,6 @@ def test_s21_masked_out_elements_of_the_destination_stay(kernel_text):
     assert np.allclose(text.run(A), expected)
 
 
-def test_s21_masked_out_elements_stay_out_of_reductions(kernel_text):
-    text = kernel_text(
-        copying(
-            "f = nl.arange(512)[None, :]",
-            "p = nl.arange(128)[:, None]",
-            "t = nl.sum(t[p, f], axis=1, mask=f < 100)",
-            shape="(128, 1)",
-        )
-    )
-    assert np.allclose(text.run(A)[:, 0], A[:, :100].sum(1), rtol=1e-5)
-
-
 def test_s21_mask_of_loop_indices_skips_the_instruction(kernel_text):
     text = kernel_text(
         copying(

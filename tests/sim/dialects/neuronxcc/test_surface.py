@@ -226,25 +226,6 @@ def test_isa_in_place(kernel_text, call):
     assert np.allclose(text.run(X, C), IN_PLACE[call], rtol=1e-5)
 
 
-def test_reduce_commands_accumulate_over_instructions(kernel_text):
-    text = kernel_text("""
-        @nki.jit
-        def kernel(x, c):
-            t, v = nl.load(x), nl.load(c)
-            r = nl.ndarray((128, 1), dtype=nl.float32)
-            for i in nl.static_range(4):
-                part = t[:, nl.ds(i * 16, 16)]
-                command = nisa.reduce_cmd.reset_reduce if i == 0 else nisa.reduce_cmd.reduce
-                result = r if i == 3 else None
-                nisa.activation(nl.square, part, reduce_op=np.add, reduce_cmd=command,
-                                reduce_res=result)
-            out = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.shared_hbm)
-            nl.store(out, r)
-            return out
-        """)
-    assert np.allclose(text.run(X, C), (X**2).sum(1, keepdims=True), rtol=1e-5)
-
-
 def test_op_tokens_are_nl_and_numpy_functions(kernel_text):
     for token in ("nl.add", "np.add", "'add'"):
         got = evaluate(kernel_text, f"nisa.tensor_tensor(t, u, op={token})")
