@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kernel_heads import neuronxcc_kernel
-from warm import core
+from warm import computed, core
 
 from accelopt.algorithm.evaluation import evaluate
 from accelopt.kernels.nki.devices.protocol import TensorArgument
@@ -67,16 +67,12 @@ def test_steps_through_arrays_stay_steps(steps: int, tmp_path: Path) -> None:
         new[1:-1, 1:-1] = 0.6 * wanted[1:-1, 1:-1] + 0.1 * around
         wanted = new
     np.testing.assert_allclose(evaluate(algorithm, {"u": u})[0], wanted, rtol=1e-6, atol=1e-7)
-    nest = default_nest(algorithm)
-    path.write_text(lower_nest(algorithm, nest).source)
-    device = core()
-    (got,) = device.compile(str(path), [TensorArgument((256, 256), "float32")]).run(
-        [u.astype(np.float32)]
-    )
+    source = lower_nest(algorithm, default_nest(algorithm)).source
+    (got,) = computed(source, [u.astype(np.float32)])
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_rows_of_a_step_are_read_in_the_image_that_holds_them(tmp_path: Path) -> None:
+def test_rows_of_a_step_are_read_in_the_image_that_holds_them() -> None:
     """Of rows that are numbered through all images, the row below is one of the same image where there is
     one: no sum of axes says so but under that condition."""
     images = algorithms.written(
@@ -84,10 +80,8 @@ def test_rows_of_a_step_are_read_in_the_image_that_holds_them(tmp_path: Path) ->
         "y[k, n] = exp(x[k, n])",
         "out[b, h, n] = y[b * 24 + h, n] + y[b * 24 + h + 1, n] if 22 - h >= 0 else y[b * 24 + h, n]",
     )  # fmt: skip
-    path = tmp_path / "kernel.py"
-    path.write_text(lower_nest(images, default_nest(images)).source)
     x = np.random.default_rng(5).standard_normal((4 * 24, 64)).astype(np.float32)
-    (got,) = core().compile(str(path), [TensorArgument(x.shape, "float32")]).run([x])
+    (got,) = computed(lower_nest(images, default_nest(images)).source, [x])
     y = np.exp(x.astype(np.float64)).reshape(4, 24, 64)
     y[:, :-1] += y[:, 1:].copy()
     np.testing.assert_allclose(got.reshape(y.shape), y, rtol=1e-5)

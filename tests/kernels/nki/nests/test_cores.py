@@ -15,11 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kernel_heads import nki_kernel
-from warm import core
+from warm import computed
 
 from accelopt.algorithm.ir import Algorithm
 from accelopt.kernels.nki.arguments import ParameterFacts
-from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.nests.emission import CORES
 from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, default_nest
@@ -150,8 +149,6 @@ def test_a_kernel_of_one_core_may_be_given_both(launch: str, tmp_path: Path) -> 
     assert lifted.interface.cores == 1 and lifted.on_cores(2).interface.cores == CORES
     text = lifted.authored(lifted.lowered(next(halved(lifted.algorithm)), "trn2").source)
     assert text.count("scaled[2]") == 1
-    path.write_text(text)
     given = np.random.default_rng(3).normal(size=(512, 64)).astype(np.float32)
-    specs = [TensorArgument(given.shape, "float32")]
-    (found,) = core("trn2").compile(str(path), specs).run([given])
+    (found,) = computed(text, [given], "trn2")
     assert np.allclose(found, np.exp(given) * 0.5, rtol=1e-5)
