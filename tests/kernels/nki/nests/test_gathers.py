@@ -25,6 +25,7 @@ from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.starts import starting_nests
+from accelopt.kernels.nki.translation.translate import translate
 
 NEURONXCC = neuronxcc_kernel("").replace("\n\n", "\nimport neuronxcc.nki.typing as nt\n\n", 1)
 NKI = nki_kernel("")
@@ -38,20 +39,6 @@ POSITIONS = """def kernel(ids, words, places):
         nl.store(out[t * 128 + i_p, i_f], word + nl.load(places[(t % 2) * 128 + i_p, i_f]))
     return out
 """
-POSITIONS_NKI = """def kernel(ids, words, places):
-    n, d = ids.shape[0], words.shape[1]
-    out = nl.ndarray((n, d), dtype=words.dtype, buffer=nl.shared_hbm)
-    for t in range(n // 128):
-        at = nl.ndarray((128, 1), dtype=nl.int32, buffer=nl.sbuf)
-        nisa.dma_copy(dst=at, src=ids[t * 128:(t + 1) * 128, :])
-        word = nl.ndarray((128, d), dtype=words.dtype, buffer=nl.sbuf)
-        nisa.dma_copy(dst=word, src=words.ap([[d, 128], [1, d]], vector_offset=at, indirect_dim=0))
-        place = nl.ndarray((128, d), dtype=words.dtype, buffer=nl.sbuf)
-        nisa.dma_copy(dst=place, src=places[(t % 2) * 128:(t % 2 + 1) * 128, :])
-        nisa.tensor_tensor(dst=word, data1=word, data2=place, op=nl.add)
-        nisa.dma_copy(dst=out[t * 128:(t + 1) * 128, :], src=word)
-    return out
-"""
 PROJECTED = """def kernel(ids, table, w):
     n, d, f = ids.shape[0], table.shape[1], w.shape[1]
     out = nl.ndarray((n, f), dtype=table.dtype, buffer=nl.shared_hbm)
@@ -61,27 +48,6 @@ PROJECTED = """def kernel(ids, table, w):
         at = nl.load(ids[t * 128:(t + 1) * 128, :])
         rows = nl.load(table[at[i_p, 0], i_f])
         nl.store(out[t * 128:(t + 1) * 128, :], nl.matmul(rows, weight))
-    return out
-"""
-PROJECTED_NKI = """def kernel(ids, table, w):
-    n, d, f = ids.shape[0], table.shape[1], w.shape[1]
-    out = nl.ndarray((n, f), dtype=table.dtype, buffer=nl.shared_hbm)
-    weight = nl.ndarray((d, f), dtype=w.dtype, buffer=nl.sbuf)
-    nisa.dma_copy(dst=weight, src=w)
-    for t in range(n // 128):
-        at = nl.ndarray((128, 1), dtype=nl.int32, buffer=nl.sbuf)
-        nisa.dma_copy(dst=at, src=ids[t * 128:(t + 1) * 128, :])
-        rows = nl.ndarray((128, d), dtype=table.dtype, buffer=nl.sbuf)
-        nisa.dma_copy(dst=rows, src=table.ap([[d, 128], [1, d]], vector_offset=at, indirect_dim=0))
-        turned = nl.ndarray((d, 128), dtype=nl.float32, buffer=nl.psum)
-        nisa.nc_transpose(dst=turned, data=rows)
-        stationary = nl.ndarray((d, 128), dtype=nl.float32, buffer=nl.sbuf)
-        nisa.tensor_copy(dst=stationary, src=turned)
-        sums = nl.ndarray((128, f), dtype=nl.float32, buffer=nl.psum)
-        nisa.nc_matmul(dst=sums, stationary=stationary, moving=weight)
-        made = nl.ndarray((128, f), dtype=table.dtype, buffer=nl.sbuf)
-        nisa.tensor_copy(dst=made, src=sums)
-        nisa.dma_copy(dst=out[t * 128:(t + 1) * 128, :], src=made)
     return out
 """
 PAGED = """def kernel(pages, cache, q):
@@ -217,33 +183,15 @@ DISPATCHED = """def kernel(x, gate, order):
         nl.store(out[at[i_p, 0], i_f], row)
     return out
 """
-DISPATCHED_NKI = """def kernel(x, gate, order):
-    n, d = x.shape
-    out = nl.ndarray((2 * n, d), dtype=x.dtype, buffer=nl.shared_hbm)
-    none = nl.ndarray((128, d), dtype=x.dtype, buffer=nl.sbuf)
-    nisa.memset(dst=none, value=0.0)
-    for t in range(2 * n // 128):
-        nisa.dma_copy(dst=out[t * 128:(t + 1) * 128, :], src=none)
-    for t in range(n // 128):
-        at = nl.ndarray((128, 1), dtype=nl.int32, buffer=nl.sbuf)
-        nisa.dma_copy(dst=at, src=order[t * 128:(t + 1) * 128, :])
-        g = nl.ndarray((128, 1), dtype=gate.dtype, buffer=nl.sbuf)
-        nisa.dma_copy(dst=g, src=gate[t * 128:(t + 1) * 128, :])
-        row = nl.ndarray((128, d), dtype=x.dtype, buffer=nl.sbuf)
-        nisa.dma_copy(dst=row, src=x[t * 128:(t + 1) * 128, :])
-        nisa.tensor_scalar(dst=row, data=row, op0=nl.multiply, operand0=g)
-        nisa.dma_copy(dst=out.ap([[d, 128], [1, d]], offset=0, vector_offset=at, indirect_dim=0), src=row)
-    return out
-"""
 
 
 class Problem(NamedTuple):
-    """A kernel in both dialects, what it is called with (an upper bound in the place of data for integers),
-    and what it computes."""
+    """A kernel in both dialects (translated, where nothing is said for `nki`), what it is called with (an
+    upper bound in the place of data for integers), and what it computes."""
 
     name: str
     neuronxcc: str
-    nki: str
+    nki: str | None
     arguments: tuple[tuple[tuple[int, ...], int], ...]
     reference: Callable[..., np.ndarray]
     said: str
@@ -262,10 +210,10 @@ def put(rows: np.ndarray, at: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 PROBLEMS = [
-    Problem("positions", POSITIONS, POSITIONS_NKI,
+    Problem("positions", POSITIONS, None,
             (((512, 1), 300), ((300, 96), 0), ((256, 96), 0)),
             lambda ids, w, p: w[ids[:, 0]] + np.tile(p, (2, 1)), "words[ids["),
-    Problem("projected", PROJECTED, PROJECTED_NKI,
+    Problem("projected", PROJECTED, None,
             (((256, 1), 300), ((300, 128), 0), ((128, 192), 0)),
             lambda ids, t, w: t[ids[:, 0]] @ w, "table[ids["),
     Problem("paged", PAGED, PAGED_NKI, (((1, 32), 40), ((40, 4, 48), 0), ((1, 48), 0)),
@@ -275,7 +223,7 @@ PROBLEMS = [
     Problem("appended", APPENDED, APPENDED_NKI, (((64, 16, 2, 24), 0), ((64, 48), 0), ((64, 1), 16)),
             lambda cache, k, n: put(cache.reshape(64 * 16, 48), np.arange(64) * 16 + n[:, 0], k / 2)
             .reshape(cache.shape), ", put at "),
-    Problem("dispatched", DISPATCHED, DISPATCHED_NKI, (((256, 96), 0), ((256, 1), 0), ((256, 1), 300)),
+    Problem("dispatched", DISPATCHED, None, (((256, 96), 0), ((256, 1), 0), ((256, 1), 300)),
             lambda x, g, n: put(np.zeros((512, 96)), n[:, 0], x * g), ", put at order["),
     Problem("labels", LABELS, LABELS_NKI, (((256, 200), 0), ((256, 1), 200)), nll, "labels["),
 ]  # fmt: skip
@@ -294,7 +242,9 @@ def test_gathers_are_lifted_and_written(problem: Problem, dialect: str, tmp_path
     ]
     exact = problem.reference(*(a if a.dtype == np.int32 else a.astype(np.float64) for a in given))
     specs = [TensorArgument(a.shape, str(a.dtype)) for a in given]
-    head, text = (NKI, problem.nki) if dialect == "nki" else (NEURONXCC, problem.neuronxcc)
+    text = NEURONXCC + problem.neuronxcc
+    if dialect == "nki":
+        text = NKI + problem.nki if problem.nki else translate(text, given).source
     target, path = TARGETS[dialect], tmp_path / "kernel.py"
 
     def ran(source: str) -> np.ndarray:
@@ -304,8 +254,8 @@ def test_gathers_are_lifted_and_written(problem: Problem, dialect: str, tmp_path
     def near(found: np.ndarray) -> bool:
         return bool(np.linalg.norm(found - exact) <= 2e-5 * np.linalg.norm(exact))
 
-    path.write_text(head + text)
-    assert near(ran(head + text))
+    path.write_text(text)
+    assert near(ran(text))
     algorithm = lift(core(target).compile(str(path), specs).program)
     assert problem.said in algorithm_text(algorithm)
     assert from_json(algorithm.to_json()) == algorithm
