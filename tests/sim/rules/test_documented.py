@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kernel_lines import copying, writing
 
 from accelopt.sim import rules
 from accelopt.sim.errors import KernelError
@@ -16,33 +17,21 @@ INDICES = np.zeros((64, 1), np.int32)
 ONE = np.zeros((1, 1), np.float32)
 
 
-def writing(*lines, shape="a.shape"):
-    """A kernel of these lines, with an output."""
-    declared = f"out = nl.ndarray({shape}, dtype=a.dtype, buffer=nl.shared_hbm)"
-    body = "\n    ".join((declared, *lines, "return out"))
-    return f"@nki.jit\ndef kernel(a):\n    {body}\n"
-
-
-def inside(*lines):
-    """A copying kernel with these lines between load and store."""
-    return writing("t = nl.load(a)", *lines, "nl.store(out, t)")
-
-
 BROKEN = {
     "err_1d_arange_not_supported": (
-        inside("i = nl.arange(64)", "c = nl.exp(t[i, 0])  # here"), TILE),
+        copying("i = nl.arange(64)", "c = nl.exp(t[i, 0])  # here"), TILE),
     "err_activation_bias_invalid_type": (
-        inside("b = nisa.memset((128, 1), 1, dtype=nl.int8)",
-               "t = nisa.activation(nl.exp, t, bias=b)  # here"), TILE),
+        copying("b = nisa.memset((128, 1), 1, dtype=nl.int8)",
+                "t = nisa.activation(nl.exp, t, bias=b)  # here"), TILE),
     "err_activation_scale_invalid_type": (
-        inside("s = nisa.memset((128, 1), 1.2, dtype=nl.float16)",
-               "t = nisa.activation(nl.exp, t, scale=s)  # here"), TILE),
+        copying("s = nisa.memset((128, 1), 1.2, dtype=nl.float16)",
+                "t = nisa.activation(nl.exp, t, scale=s)  # here"), TILE),
     "err_activation_scale_scalar_or_vector": (
-        inside("t = nisa.activation(nl.exp, t, scale=t)  # here"), TILE),
+        copying("t = nisa.activation(nl.exp, t, scale=t)  # here"), TILE),
     "err_ambiguous_tensor_truth_value": (
-        inside("c = not (t > 0)  # here"), TILE),
+        copying("c = not (t > 0)  # here"), TILE),
     "err_annotation_shape_mismatch": (
-        inside("d: nt.tensor[128, 512] = nl.zeros((par_dim(128), 128), dtype=np.float32)  # here"),
+        copying("d: nt.tensor[128, 512] = nl.zeros((par_dim(128), 128), dtype=np.float32)  # here"),
         TILE),
     "err_bias_tensor_must_be_specified_in_allocation": (
         writing("t = nl.ndarray((128, 512), nl.float32, buffer=ncc.sbuf.mod_alloc(base_addr=0))",
@@ -50,9 +39,9 @@ BROKEN = {
                 "t[...] = nisa.activation(np.exp, t[...])  # here",
                 "nl.store(out, t)"), TILE),
     "err_cannot_assign_to_index": (
-        inside("_, x = nl.mgrid[0:1, 0:8]", "x[0, 5] = 1024  # here"), TILE),
+        copying("_, x = nl.mgrid[0:1, 0:8]", "x[0, 5] = 1024  # here"), TILE),
     "err_cannot_update_immutable_parameter": (
-        inside("nl.store(a, t)  # here"), TILE),
+        copying("nl.store(a, t)  # here"), TILE),
     "err_control_flow_condition_depending_on_arange": (
         writing("for k in nl.affine_range(4):",
                 "    j = k * 128 + nl.arange(128)[None, :]",
@@ -75,12 +64,12 @@ BROKEN = {
                 "if c:  # here",
                 "    nl.store(out, 1)"), ONE),
     "err_exceed_max_supported_dimension": (
-        inside("x = nl.zeros((64, 32, 2), dtype=np.float32)", "b = nl.transpose(x)  # here"), TILE),
+        copying("x = nl.zeros((64, 32, 2), dtype=np.float32)", "b = nl.transpose(x)  # here"), TILE),
     "err_failed_to_infer_tile_from_local_tensor": (
-        inside("x = nl.zeros((4, par_dim(8), 8), dtype=nl.float32)", "c = nl.add(x, 32)  # here"),
+        copying("x = nl.zeros((4, par_dim(8), 8), dtype=nl.float32)", "c = nl.add(x, 32)  # here"),
         TILE),
     "err_hbm_tensor_with_init_value_not_supported": (
-        inside("x = nl.full((3, 128), 1.0, dtype=nl.float32, buffer=nl.hbm)  # here"), TILE),
+        copying("x = nl.full((3, 128), 1.0, dtype=nl.float32, buffer=nl.hbm)  # here"), TILE),
     "err_indirect_indices_are_not_supported_with_nki_api": ("""
         @nki.jit
         def kernel(data, idx):
@@ -101,7 +90,7 @@ BROKEN = {
             return out
         """, TILE, INDICES),
     "err_leading_dimension_of_tensor_must_be_partition": (
-        inside("x = t.reshape((64, 1024))  # here"), TILE),
+        copying("x = t.reshape((64, 1024))  # here"), TILE),
     "err_local_variable_used_out_of_scope": (
         writing("for i in range(4):",
                 "    if i < 2:",
@@ -130,17 +119,17 @@ BROKEN = {
             return out
         """, TILE),
     "err_num_partition_exceed_arch_limit": (
-        inside("x = nl.zeros((256, 1024), dtype=np.float32)  # here"), TILE),
+        copying("x = nl.zeros((256, 1024), dtype=np.float32)  # here"), TILE),
     "err_num_partition_mismatch": (
-        inside("y = nl.zeros((1, 512), dtype=np.float32)",
-               "t = nisa.tensor_tensor(t, y, op=nl.add)  # here"), TILE),
+        copying("y = nl.zeros((1, 512), dtype=np.float32)",
+                "t = nisa.tensor_tensor(t, y, op=nl.add)  # here"), TILE),
     "err_shared_hbm_must_in_kernel_level": (
         writing("for i in range(8):",
                 "    b = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)  # here",
                 "nl.store(out, nl.load(a))"), TILE),
-    "err_size_of_dimension_exceed_arch_limit": (inside("b = nl.transpose(t)  # here"), TILE),
+    "err_size_of_dimension_exceed_arch_limit": (copying("b = nl.transpose(t)  # here"), TILE),
     "err_store_dst_shape_smaller_than_other_shape": (
-        inside("y = nl.zeros((128, 1), dtype=nl.float32)", "y[...] = t  # here"), TILE),
+        copying("y = nl.zeros((128, 1), dtype=nl.float32)", "y[...] = t  # here"), TILE),
     "err_tensor_access_out_of_bound": ("""
         @nki.jit
         def kernel(a):
@@ -151,8 +140,8 @@ BROKEN = {
             return out
         """, TILE),
     "err_tensor_creation_on_scratchpad_with_init_value_not_supported": (
-        inside("x = nl.full((3, par_dim(128), 512), 1.0, nl.float32, "
-               "buffer=ncc.sbuf.mod_alloc(base_addr=0))  # here"), TILE),
+        copying("x = nl.full((3, par_dim(128), 512), 1.0, nl.float32, "
+                "buffer=ncc.sbuf.mod_alloc(base_addr=0))  # here"), TILE),
     "err_tensor_output_not_written_to": (
         writing("for i in nl.affine_range(128 // 129):",
                 "    nl.store(out, nl.load(a))"), TILE),
@@ -171,9 +160,9 @@ BROKEN = {
     "err_unsupported_expression_in_mask": (
         writing("for i in range(8):",
                 "    nl.store(out, nl.load(a), mask=(i % 4) < 2)  # here"), TILE),
-    "err_unsupported_memory": (inside("x = nl.load(t)  # here"), TILE),
+    "err_unsupported_memory": (copying("x = nl.load(t)  # here"), TILE),
     "err_unsupported_mixing_basic_advanced_tensor_indexing": (
-        inside("i = nl.arange(4)[:, None]", "c = nl.exp(t[i, :])  # here"), TILE),
+        copying("i = nl.arange(4)[:, None]", "c = nl.exp(t[i, :])  # here"), TILE),
     "err_while_loop_requires_unconditional_entry": (
         writing("t = nl.load(a)",
                 "s = nt.scalar(t)",

@@ -5,26 +5,13 @@ is neither, the test says that it is an assumption."""
 import ml_dtypes
 import numpy as np
 import pytest
+from kernel_lines import copying
 
 from accelopt.sim import compute
 from accelopt.sim.errors import KernelError
 from accelopt.sim.program import Buffer, Loop
 
 A = np.arange(128 * 512, dtype=np.float32).reshape(128, 512) / 1000
-
-
-def copying(*lines, shape="a.shape", dtype="a.dtype"):
-    """Loads a whole tile, runs the lines, stores `t`."""
-    body = "\n".join("    " + line for line in lines)
-    return f"""
-@nki.jit
-def kernel(a):
-    out = nl.ndarray({shape}, dtype={dtype}, buffer=nl.shared_hbm)
-    t = nl.load(a)
-{body}
-    nl.store(out, t)
-    return out
-"""
 
 
 def test_s3_imports_inside_the_kernel_and_bare_strings(kernel_text):
@@ -397,15 +384,11 @@ def test_s28_reshape_views_the_same_memory(kernel_text):
 
 def test_s29_programs_share_hbm_and_nothing_else(kernel_text):
     """docs (nl.shared_hbm, nl.program_id)."""
-    text = kernel_text("""
-        @nki.jit
-        def kernel(a):
-            out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-            i, j = nl.program_id(0), nl.program_id(1)
-            assert nl.num_programs(0) == 2 and nl.num_programs() == 4 and nl.program_ndim() == 2
-            p, f = nl.ds(i * 64, 64), nl.ds(j * 256, 256)
-            nl.store(out[p, f], nl.multiply(nl.load(a[p, f]), 2.0))
-            return out
+    text = kernel_text.writing("""
+        i, j = nl.program_id(0), nl.program_id(1)
+        assert nl.num_programs(0) == 2 and nl.num_programs() == 4 and nl.program_ndim() == 2
+        p, f = nl.ds(i * 64, 64), nl.ds(j * 256, 256)
+        nl.store(out[p, f], nl.multiply(nl.load(a[p, f]), 2.0))
         """)
     program = text.trace(A, grid=(2, 2))
     (result,) = compute.execute(program, [A])
@@ -523,16 +506,12 @@ def test_a_matmul_that_is_called_a_transpose_still_sums_in_fp32(kernel_text, tar
 def test_s11_a_mask_for_a_column_of_a_tensor_is_one_for_the_tile(kernel_text, random):
     """docs (masking): `mask=ix < n` for what is indexed by ix. `t[ix]` of an (N, 1) tensor is `t[ix, 0]`
     (NumPy's rule for missing dimensions), so the mask is over its rows."""
-    text = kernel_text("""
-        @nki.jit
-        def kernel(a):
-            out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-            for i in nl.affine_range(3):
-                rows = i * 128 + nl.arange(128)[:, None]
-                t = nl.load(a[rows], mask=rows < 300)
-                nl.store(out[rows], nl.multiply(t, 2.0), mask=rows < 300)
-            return out
-    """)
+    text = kernel_text.writing("""
+        for i in nl.affine_range(3):
+            rows = i * 128 + nl.arange(128)[:, None]
+            t = nl.load(a[rows], mask=rows < 300)
+            nl.store(out[rows], nl.multiply(t, 2.0), mask=rows < 300)
+        """)
     a = random.random((300, 1)).astype(np.float32)
     assert np.array_equal(text.run(a), 2 * a)
 

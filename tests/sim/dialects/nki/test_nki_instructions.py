@@ -159,14 +159,10 @@ def test_nonzero_with_count(nki_text):
 )
 def test_tensor_scalar_cumulative(nki_text, op, expected):
     """r[i] = op1(op0(src[i], imm0), r[i-1]) (SDK 2.32)."""
-    kernel = nki_text(f"""
-        @nki.jit
-        def kernel(a):
-            out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-            t = nl.load(a)
-            nisa.tensor_scalar_cumulative(dst=t, src=t, op0=nl.multiply, op1=nl.{op}, imm0=2.0)
-            nl.store(out, t)
-            return out
+    kernel = nki_text.writing(f"""
+        t = nl.load(a)
+        nisa.tensor_scalar_cumulative(dst=t, src=t, op0=nl.multiply, op1=nl.{op}, imm0=2.0)
+        nl.store(out, t)
         """)
     a = np.random.default_rng(0).standard_normal((128, 16)).astype(np.float32)
     np.testing.assert_allclose(kernel.run(a), expected(2 * a), rtol=1e-5, atol=1e-5)
