@@ -8,8 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from accelopt.evaluation import Evaluation, EvaluationRequest
 from accelopt.kernels.nki.arguments import argument_of
 from accelopt.kernels.nki.devices.simulated import TRACING, SimulatedDevice
+from accelopt.kernels.nki.judging import evaluate
+from accelopt.kernels.nki.referee.trials import TrialStore
 from accelopt.sandbox import ForkServer
 
 _SERVER = ForkServer(TRACING)
@@ -28,3 +31,12 @@ def computed(source: str | Path, given: Sequence[Any], target: str = "trn1") -> 
         specs = [argument_of(value) for value in given]
         arrays = [np.copy(value) if isinstance(value, np.ndarray) else value for value in given]
         return core(target).compile(str(path), specs).run(arrays)
+
+
+def verdict(folder: Path, kernel: str, reference: str, **more: Any) -> Evaluation:
+    """The referee's on the text of a kernel and that of its reference."""
+    kernel_file, task = folder / "kernel.py", folder / "reference.py"
+    kernel_file.write_text(kernel)
+    task.write_text(reference)
+    request = EvaluationRequest(kernel=str(kernel_file), task=str(task), **more)
+    return evaluate(request, core(request.target), TrialStore(folder / "trials"))

@@ -72,20 +72,20 @@ def halved(algorithm: Algorithm) -> Iterator[Nest]:
 
 
 @pytest.mark.parametrize("algorithm", [*SOME, MIXED], ids=lambda a: a.name)
-def test_halves_on_two_cores_are_the_whole(algorithm: Algorithm, tmp_path: Path) -> None:
+def test_halves_on_two_cores_are_the_whole(algorithm: Algorithm) -> None:
     for nest in itertools.islice(halved(algorithm), 3):
         source = lower_nest(algorithm, nest, target="trn2", dialect="nki").source
         assert "nl.program_id(0)" in source and source.endswith(f"kernel = kernel[{CORES}]\n")
-        check(algorithm, nest, "nki", tmp_path)
+        check(algorithm, nest, "nki")
 
 
 @pytest.mark.parametrize(
     "seed", [*range(4), *(pytest.param(n, marks=pytest.mark.slow) for n in range(4, 40))]
 )
-def test_halves_of_random_algorithms(seed: int, tmp_path: Path) -> None:
+def test_halves_of_random_algorithms(seed: int) -> None:
     algorithm = random_algorithm(seed)
     for nest in itertools.islice(halved(algorithm), 2):
-        check(algorithm, nest, "nki", tmp_path)
+        check(algorithm, nest, "nki")
 
 
 def test_a_core_brings_what_lies_between_at_once() -> None:

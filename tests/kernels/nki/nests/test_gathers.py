@@ -9,23 +9,22 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 from kernel_heads import neuronxcc_kernel, nki_kernel
-from warm import computed, core
+from warm import computed
 
 from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.ir import from_json
 from accelopt.algorithm.least_work import least_work
 from accelopt.algorithm.notation import algorithm_text
-from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.starts import starting_nests
 from accelopt.kernels.nki.translation.translate import translate
+from tests.kernels.nki.lift.lifted_text import traced
 
 NEURONXCC = neuronxcc_kernel("").replace("\n\n", "\nimport neuronxcc.nki.typing as nt\n\n", 1)
 NKI = nki_kernel("")
@@ -232,7 +231,7 @@ TARGETS = {"neuronxcc": "trn1", "nki": "trn2"}
 
 @pytest.mark.parametrize("dialect", TARGETS)
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda one: one.name)
-def test_gathers_are_lifted_and_written(problem: Problem, dialect: str, tmp_path: Path) -> None:
+def test_gathers_are_lifted_and_written(problem: Problem, dialect: str) -> None:
     rng = np.random.default_rng(7)
     given = [
         rng.integers(0, below, shape).astype(np.int32)
@@ -241,11 +240,10 @@ def test_gathers_are_lifted_and_written(problem: Problem, dialect: str, tmp_path
         for shape, below in problem.arguments
     ]
     exact = problem.reference(*(a if a.dtype == np.int32 else a.astype(np.float64) for a in given))
-    specs = [TensorArgument(a.shape, str(a.dtype)) for a in given]
     text = NEURONXCC + problem.neuronxcc
     if dialect == "nki":
         text = NKI + problem.nki if problem.nki else translate(text, given).source
-    target, path = TARGETS[dialect], tmp_path / "kernel.py"
+    target = TARGETS[dialect]
 
     def ran(source: str) -> np.ndarray:
         (found,) = computed(source, given, target)
@@ -254,9 +252,8 @@ def test_gathers_are_lifted_and_written(problem: Problem, dialect: str, tmp_path
     def near(found: np.ndarray) -> bool:
         return bool(np.linalg.norm(found - exact) <= 2e-5 * np.linalg.norm(exact))
 
-    path.write_text(text)
     assert near(ran(text))
-    algorithm = lift(core(target).compile(str(path), specs).program)
+    algorithm = lift(traced(text, given, target))
     assert problem.said in algorithm_text(algorithm)
     assert from_json(algorithm.to_json()) == algorithm
     names = [array.name for array in algorithm.inputs]
@@ -266,15 +263,15 @@ def test_gathers_are_lifted_and_written(problem: Problem, dialect: str, tmp_path
         assert near(ran(lower_nest(algorithm, nest, target=target, dialect=dialect).source)), nest  # type: ignore[arg-type]
 
 
-def test_of_a_table_the_rows_that_are_read_count(tmp_path: Path) -> None:
+def test_of_a_table_the_rows_that_are_read_count() -> None:
     """A row for each number, at most all of the table: that no two numbers are alike is an assumption."""
-    path = tmp_path / "kernel.py"
-    path.write_text(NEURONXCC + POSITIONS)
 
     def read(words: int) -> int:
-        shapes = [((512, 1), "int32"), ((words, 96), "float32"), ((256, 96), "float32")]
-        specs = [TensorArgument(shape, dtype) for shape, dtype in shapes]
-        return least_work(lift(core("trn1").compile(str(path), specs).program)).read_bytes
+        given = [
+            np.zeros((512, 1), np.int32),
+            *(np.zeros((n, 96), np.float32) for n in (words, 256)),
+        ]
+        return least_work(lift(traced(NEURONXCC + POSITIONS, given, "trn1"))).read_bytes
 
     assert read(30000) == 4 * (512 + (512 + 256) * 96)
     assert read(300) == 4 * (512 + (300 + 256) * 96)
