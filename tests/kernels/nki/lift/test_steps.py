@@ -6,21 +6,19 @@ Evidence: the reference is NumPy's; the second store of a step writes a part of 
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from kernel_heads import neuronxcc_kernel
-from warm import computed, core
+from lifted_text import traced
+from warm import computed
 
 from accelopt.algorithm.evaluation import evaluate
-from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.nest import default_nest
 from tests.kernels.nki.lift import algorithms
 
-STEPS = neuronxcc_kernel("""def heat(u):
+STEPS = neuronxcc_kernel("""def kernel(u):
     n, _ = u.shape
     out = nl.ndarray((n, n), dtype=u.dtype, buffer=nl.shared_hbm)
     a = nl.ndarray((n, n), dtype=u.dtype, buffer=nl.hbm)
@@ -48,16 +46,12 @@ STEPS = neuronxcc_kernel("""def heat(u):
 
 
 @pytest.mark.parametrize("steps", (2, 4))
-def test_steps_through_arrays_stay_steps(steps: int, tmp_path: Path) -> None:
+def test_steps_through_arrays_stay_steps(steps: int) -> None:
     """Composed, each element of four steps of a stencil is a sum of 41; the arrays between are written
     twice, partly by a second store. Each step is one definition, without sums or floors."""
-    path = tmp_path / "kernel.py"
-    path.write_text(
-        STEPS.replace("4)", f"{steps})").replace(
-            "a, b, a, out", f"{'a, b, a, '[-3 * steps + 3 :]}out"
-        )
-    )
-    algorithm = lift(core().compile(str(path), [TensorArgument((256, 256), "float32")]).program)
+    grids = f"{'a, b, a, '[-3 * steps + 3 :]}out"
+    text = STEPS.replace("4)", f"{steps})").replace("a, b, a, out", grids)
+    algorithm = lift(traced(text, [np.zeros((256, 256), np.float32)], "trn1"))
     assert [len(d.axes) for d in algorithm.definitions] == [2] * steps
     u = np.random.default_rng(2).standard_normal((256, 256))
     wanted = u

@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kernel_heads import neuronxcc_kernel
-from warm import computed, core
+from warm import computed
 
 from accelopt.caches import VerdictCache
 from accelopt.kernels.nki.arguments import ParameterFacts
-from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.kernel_function import kernel_function
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifting import lift
@@ -25,6 +24,7 @@ from accelopt.kernels.nki.rescheduling.schedule_candidates import (
     actions_of,
     offered,
 )
+from tests.kernels.nki.lift.lifted_text import traced
 
 NAIVE = neuronxcc_kernel('''def kernel(x, eps, gain: nl.ndarray = None):
     """Rows of x over their root mean square, four columns of tiles at a time."""
@@ -134,12 +134,10 @@ def test_an_offer_becomes_an_action_that_says_what_it_saves() -> None:
     ]  # fmt: skip
 
 
-def test_lifting_ends_in_time_with_the_line_that_it_was_at(tmp_path: Path) -> None:
-    path = tmp_path / "naive.py"
-    path.write_text(NAIVE)
-    program = core().compile(str(path), [TensorArgument((512, 1024), "float32"), 0.5])
+def test_lifting_ends_in_time_with_the_line_that_it_was_at() -> None:
+    program = traced(NAIVE, [np.zeros((512, 1024), np.float32), 0.5], "trn1")
     with pytest.raises(NotLifted, match="within the -1 s of lifting") as refusal:
-        lift(program.program, seconds=-1.0)
+        lift(program, seconds=-1.0)
     assert refusal.value.source.line > 0
 
 
