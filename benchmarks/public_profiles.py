@@ -72,7 +72,7 @@ def compared(file: Path, checkout: Path) -> Comparison:
         reference.write_text(
             REFERENCE.format(length=said["length"], format=FORMATS[said["format"]])
         )
-        profile = simulate(kernel, reference, measured.target, TRACE_SECONDS)
+        profile = simulate(kernel, reference, measured.target, TRACE_SECONDS).profile
     return compare(kernel.name, profile, measured)
 
 

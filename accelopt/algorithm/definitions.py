@@ -48,8 +48,9 @@ class UndefinedOutput(Exception):
 
 @dataclass(frozen=True, slots=True)
 class DefinedOutput:
-    """A result: its value over its axes, and the array that the kernel returns. One that is put into rows,
-    of so many elements, of the input or the result before that it `updates` has the value `put`."""
+    """A result: its value over its axes, and the array that the kernel returns; of an input that the kernel
+    changes, or of a result before, which it `updates`. One that is put into rows, of so many elements, of that
+    has the value `put`."""
 
     name: str
     axes: tuple[Axis, ...]
@@ -488,7 +489,7 @@ class _Definitions:
 def _array(output: DefinedOutput) -> ir.Array:
     shape = tuple(axis.extent for axis in output.axes)
     if not output.row:
-        return ir.Array(output.name, shape, output.dtype, output.given)
+        return ir.Array(output.name, shape, output.dtype, output.given, updates=output.updates)
     place = children(output.value)[2]
     assert isinstance(place, ir.Position)
     return ir.Array(

@@ -25,7 +25,7 @@ def explanation_job(payload: Mapping[str, Any]) -> Briefing:
         found = simulate(
             kernel, Path(payload["reference"]), target, RETRACE_SECONDS, payload["compiler"], core
         )
-        text = problem_text(found)
+        text = problem_text(found.profile)
     except ConfigError as error:
         text = str(error)
     return Briefing(parts={"answer": placeless(text, kernel)})

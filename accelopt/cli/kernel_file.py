@@ -16,7 +16,7 @@ from accelopt.hardware.front_ends import FRONT_ENDS
 from accelopt.kernels.nki.advice import Rewrite
 from accelopt.kernels.nki.calibration.machine import core_of, target_of
 from accelopt.kernels.nki.default_target import checked_front_end, default_target, dialect_of_file
-from accelopt.report.kernel_simulation import Simulation, as_given, simulation
+from accelopt.report.kernel_simulation import Simulation, as_given, simulate
 from accelopt.sandbox.progress import note
 from accelopt.sandbox.workers import Call, Fault, perform
 from accelopt.sim import timing
@@ -136,7 +136,7 @@ def simulation_of(order: Mapping[str, Any]) -> Simulation:
     core = core_of(Path(order["machine"])) if order["machine"] else None
     kernel, reference = Path(order["kernel"]), Path(order["reference"])
     target, seconds = str(order["target"]), float(order["seconds"])
-    return simulation(kernel, reference, target, seconds, str(order["compiler"]), core)
+    return simulate(kernel, reference, target, seconds, str(order["compiler"]), core)
 
 
 class Written(Row):

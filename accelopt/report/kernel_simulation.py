@@ -32,18 +32,6 @@ def simulate(
     seconds: float,
     compiler: str = "",
     core: Hardware | None = None,
-) -> timing.KernelProfile:
-    """The profile of `simulation`."""
-    return simulation(kernel, reference, target, seconds, compiler, core).profile
-
-
-def simulation(
-    kernel: Path,
-    reference: Path,
-    target: str,
-    seconds: float,
-    compiler: str = "",
-    core: Hardware | None = None,
 ) -> Simulation:
     """The simulated profile of a kernel on a target of the table of hardware, or a `core` of that
     generation, with the front end of a version, by default that of its dialect.

@@ -161,7 +161,7 @@ def portrait_job(payload: Mapping[str, Any]) -> Portrayed:
     kernel, reference = Path(payload["kernel"]), Path(payload["reference"])
     try:
         target, compiler = payload["target"], payload["compiler"]
-        found = simulate(kernel, reference, target, RETRACE_SECONDS, compiler)
+        found = simulate(kernel, reference, target, RETRACE_SECONDS, compiler).profile
     except AcceloptError:  # a report without a portrait is still a report
         return Portrayed()
     size = len(found.run.stream)

@@ -53,17 +53,11 @@ class Workplace(NamedTuple):
 
 
 async def carry_out(
-    view: KernelView, change: Change, draw: int, workplace: Workplace
+    view: KernelView, change: Change, draw: int, workplace: Workplace, count: int | None = None
 ) -> list[Node]:
-    """Those samples of one change that can differ, made and evaluated concurrently."""
-    return await _sampled(
-        view, change, draw, workplace, different_samples(change, workplace.settings.num_samples)
-    )
-
-
-async def _sampled(
-    view: KernelView, change: Change, draw: int, workplace: Workplace, count: int
-) -> list[Node]:
+    """So many samples of one change, or those that can differ, made and evaluated concurrently."""
+    if count is None:
+        count = different_samples(change, workplace.settings.num_samples)
     return await run_together(
         make_sample(view, change, draw, sample, workplace) for sample in range(count)
     )
@@ -169,7 +163,7 @@ async def carry_out_all(
     async def of_kernel(view: KernelView) -> list[Node]:
         changes = plans.get(view.service_name, [])
         made = await run_together(
-            _sampled(view, change, i, workplace, workplace.settings.num_samples)
+            carry_out(view, change, i, workplace, workplace.settings.num_samples)
             for i, change in enumerate(changes)
         )
         nodes = [node for samples in made for node in samples]

@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+from timed_kernels import correct
 
 from accelopt.agents.analysis_tools import FUNCTIONS, LONGEST, Contexts, fitted, tools_for
 from accelopt.agents.proposer import KernelView
-from accelopt.evaluation import Bottleneck, Case, Diagnosis, Evaluation, Profile, Status
+from accelopt.evaluation import Bottleneck, Case, Diagnosis, Evaluation, Status
 from accelopt.kernels.gpu.compiler_output import CompilerOutput
 from accelopt.kernels.gpu.profiling.metrics import Metrics
 from accelopt.nodes import Node
@@ -51,13 +52,9 @@ def ptx(request):
 def simulated(brief=None, timed=True):
     source = "def kernel():\n    load\n    store\n"
     case = Case(problem="p", values={}, task="", kernel="")
-    profile = Profile(latency=2.0, min_ms=2, max_ms=2, rel_diffs=0, target="trn1", simulated=True,
-                      metrics={"dma_active_time_percent": 0.9, "load_bytes": 5.0})  # fmt: skip
-    verdict = (
-        Evaluation(status=Status.CORRECT, profile=profile)
-        if timed
-        else Evaluation(status=Status.MISSING)
-    )
+    verdict = Evaluation(status=Status.MISSING)
+    if timed:
+        verdict = correct(2.0, dma_active_time_percent=0.9, load_bytes=5.0)
     limit = Bottleneck(category="memory", resource="dma", share=0.9, reason="It moves twice.")
     diagnosis = (
         Diagnosis(origin="t", utilisation={"dma": 0.9}, bottlenecks=(limit,)) if timed else None

@@ -10,10 +10,10 @@ from email.utils import format_datetime
 
 import pytest
 from scripted_server import FAULTS, Scripted, ScriptedFault, ScriptedServer
-from test_llm import ask, config, question
+from test_llm import answered, ask, config, question
 
 from accelopt.agents.budget import Ledger
-from accelopt.agents.calls import CallFailed, InMemory, Tool
+from accelopt.agents.calls import CallFailed, Tool
 from accelopt.agents.llm import Endpoint
 from accelopt.errors import AcceloptError
 from accelopt.stages.exchange_journal import JournalledExchanges, read_recording
@@ -64,10 +64,9 @@ def test_after_each_fault_a_run_resumes_without_asking_again(tmp_path, fault):
 )
 def test_a_fault_that_stays_is_named_in_one_sentence(kind, said):
     waits = {"timeout": 0.1} if kind == "drip" else {}
-    with ScriptedServer(lambda _: "fine", itertools.repeat(ScriptedFault(kind))) as server:
-        endpoint = Endpoint(config(server, attempts=2, **waits), InMemory(), Ledger())
-        with pytest.raises(CallFailed) as failed:
-            asyncio.run(ask(endpoint, question()))
+    server = ScriptedServer(lambda _: "fine", itertools.repeat(ScriptedFault(kind)))
+    with server, pytest.raises(CallFailed) as failed:
+        answered(server, attempts=2, **waits)
     assert re.match("2 (attempts|unusable answers), the last: ", str(failed.value))
     assert re.search(said, str(failed.value)) and len(str(failed.value).splitlines()) == 1
 
@@ -75,12 +74,9 @@ def test_a_fault_that_stays_is_named_in_one_sentence(kind, said):
 def test_a_redirect_is_said_with_where_it_leads(tmp_path):
     place = "http://127.0.0.1:1/login"
     for status in (301, 302, 303, 307, 308):
-        with ScriptedServer(
-            lambda _: "fine", [ScriptedFault("status", status, location=place)]
-        ) as server:
-            endpoint = Endpoint(config(server), InMemory(), Ledger())
-            with pytest.raises(AcceloptError, match=place) as failed:
-                asyncio.run(ask(endpoint, question()))
+        server = ScriptedServer(lambda _: "fine", [ScriptedFault("status", status, location=place)])
+        with server, pytest.raises(AcceloptError, match=place) as failed:
+            answered(server)
         assert "url" in str(failed.value) and len(server.requests) == 1
 
 

@@ -34,11 +34,19 @@ async def ask(endpoint, *questions, **kwargs):
         await endpoint.close()
 
 
+def answered(server, *questions, exchanges=None, ledger=None, replay=False, tools=(), **settings):
+    """What one endpoint answers these questions, or a question."""
+    kept, spent = exchanges or InMemory(), ledger or Ledger()
+    endpoint = Endpoint(config(server, **settings), kept, spent, replay=replay)
+    return asyncio.run(ask(endpoint, *(questions or [question()]), tools=tools, limit=2))
+
+
 def test_an_answer_with_reasoning_is_kept_and_counted():
     with ScriptedServer(lambda _: Scripted("an answer", reasoning="because")) as server:
         exchanges, ledger = InMemory(), Ledger()
-        endpoint = Endpoint(config(server, price_input=1.0, price_output=10.0), exchanges, ledger)
-        [answer] = asyncio.run(ask(endpoint, question()))
+        [answer] = answered(
+            server, exchanges=exchanges, ledger=ledger, price_input=1.0, price_output=10.0
+        )
     assert answer.text == "an answer"
     assert answer.reasoning == "because"
     [exchange] = exchanges.kept.values()
@@ -49,35 +57,27 @@ def test_an_answer_with_reasoning_is_kept_and_counted():
 
 def test_inline_thinking_is_reasoning_and_not_text():
     with ScriptedServer(lambda _: "<think>hm</think>\nfinal") as server:
-        [answer] = asyncio.run(ask(Endpoint(config(server), InMemory(), Ledger()), question()))
+        [answer] = answered(server)
     assert answer == ("final", "hm")
 
 
 def test_retry_after_is_honoured():
     with ScriptedServer(lambda _: "fine", [ScriptedFault("status", 429, "0.6")]) as server:
         started = time.monotonic()
-        asyncio.run(ask(Endpoint(config(server), InMemory(), Ledger()), question()))
+        answered(server)
         assert time.monotonic() - started >= 0.6
-
-
-def test_a_refused_key_is_one_sentence_and_not_retried():
-    with ScriptedServer(lambda _: "fine", [ScriptedFault("status", 401)]) as server:
-        with pytest.raises(ConfigError, match="refuses the key"):
-            asyncio.run(ask(Endpoint(config(server), InMemory(), Ledger()), question()))
-        assert len(server.requests) == 1
 
 
 def test_a_bad_request_is_not_retried():
     with ScriptedServer(lambda _: "fine", [ScriptedFault("status", 400)]) as server:
         with pytest.raises(CallFailed, match="400"):
-            asyncio.run(ask(Endpoint(config(server), InMemory(), Ledger()), question()))
+            answered(server)
         assert len(server.requests) == 1
 
 
 def test_concurrency_is_bounded():
     with ScriptedServer(lambda _: Scripted("fine", seconds=0.05)) as server:
-        endpoint = Endpoint(config(server, concurrency=3), InMemory(), Ledger())
-        asyncio.run(ask(endpoint, *(question(f"planner/x/{i}") for i in range(12))))
+        answered(server, *(question(f"planner/x/{i}") for i in range(12)), concurrency=3)
         assert server.most_at_once <= 3
         assert len(server.requests) == 12
 
@@ -85,30 +85,27 @@ def test_concurrency_is_bounded():
 def test_answered_calls_are_not_made_again_not_even_the_unusable_ones():
     exchanges = InMemory()
     with ScriptedServer(lambda _: "fine", [ScriptedFault("empty")]) as server:
-        asyncio.run(ask(Endpoint(config(server), exchanges, Ledger()), question()))
+        answered(server, exchanges=exchanges)
         assert len(server.requests) == 2
         ledger = Ledger()
-        [answer] = asyncio.run(ask(Endpoint(config(server), exchanges, ledger), question()))
+        [answer] = answered(server, exchanges=exchanges, ledger=ledger)
         assert len(server.requests) == 2
         assert answer.text == "fine"
         assert ledger.total.calls == 2
-        replay = Endpoint(config(server), exchanges, Ledger(), replay=True)
-        assert asyncio.run(ask(replay, question()))[0] == answer
+        assert answered(server, exchanges=exchanges, replay=True) == [answer]
         with pytest.raises(CallFailed, match="recording"):
-            asyncio.run(ask(replay, question("planner/x/1")))
+            answered(server, question("planner/x/1"), exchanges=exchanges, replay=True)
 
 
 def test_the_same_prompt_under_another_label_is_another_draw():
     with ScriptedServer(lambda _: "fine") as server:
-        endpoint = Endpoint(config(server), InMemory(), Ledger())
-        asyncio.run(ask(endpoint, question("planner/x/0"), question("planner/x/1")))
+        answered(server, question("planner/x/0"), question("planner/x/1"))
         assert len(server.requests) == 2
 
 
 def test_claude_like_models_think():
     with ScriptedServer(lambda _: "fine") as server:
-        endpoint = Endpoint(config(server, model="anthropic/claude-x"), InMemory(), Ledger())
-        asyncio.run(ask(endpoint, question()))
+        answered(server, model="anthropic/claude-x")
         [request] = server.requests
     assert request["temperature"] == 1.0
     assert request["thinking"] == {"type": "enabled", "budget_tokens": 10_000}
@@ -117,25 +114,14 @@ def test_claude_like_models_think():
 
 def test_optional_settings_reach_the_endpoint():
     with ScriptedServer(lambda _: "fine") as server:
-        endpoint = Endpoint(
-            config(
-                server,
-                temperature=0.3,
-                max_tokens=77,
-                reasoning_effort="low",
-                headers={"X-Team": "kernels"},
-                api_key="secret",
-            ),
-            InMemory(),
-            Ledger(),
-        )
-        asyncio.run(ask(endpoint, question()))
+        settings = {"temperature": 0.3, "max_tokens": 77, "reasoning_effort": "low"}
+        answered(server, headers={"X-Team": "kernels"}, api_key="secret", **settings)
         [request], [headers] = server.requests, server.headers
     assert (request["temperature"], request["max_tokens"]) == (0.3, 77)
     assert request["reasoning_effort"] == "low"
     assert headers["x-team"] == "kernels"
     assert headers["authorization"] == "Bearer secret"
-    assert "secret" not in repr(endpoint.config)
+    assert "secret" not in repr(config(server, api_key="secret"))
 
 
 def test_tools_are_called_and_capped():
@@ -153,15 +139,13 @@ def test_tools_are_called_and_capped():
 
     with ScriptedServer(respond) as server:
         exchanges = InMemory()
-        endpoint = Endpoint(config(server), exchanges, Ledger())
         tool = Tool("check", "Checks.", "source", check)
-        [answer] = asyncio.run(ask(endpoint, question(), tools=(tool,), limit=2))
+        [answer] = answered(server, exchanges=exchanges, tools=(tool,))
         assert answer.text == "done"
         assert asked == ["x", "x"]
         made = len(server.requests)
         assert made == 4
-        again = Endpoint(config(server), exchanges, Ledger())
-        assert asyncio.run(ask(again, question(), tools=(tool,), limit=2)) == [answer]
+        assert answered(server, exchanges=exchanges, tools=(tool,)) == [answer]
         assert len(server.requests) == made
 
 
@@ -170,8 +154,7 @@ def test_settings_that_the_endpoint_refuses_are_left_out_from_then_on():
         "status", 400, message="Unsupported value: 'temperature'; use max_tokens ..."
     )
     with ScriptedServer(lambda _: "fine", [refusal]) as server:
-        endpoint = Endpoint(config(server, temperature=0.3, max_tokens=9), InMemory(), Ledger())
-        answers = asyncio.run(ask(endpoint, question("a"), question("b")))
+        answers = answered(server, question("a"), question("b"), temperature=0.3, max_tokens=9)
         assert [answer.text for answer in answers] == ["fine", "fine"]
         last = server.requests[-1]
     assert "temperature" not in last and "max_tokens" not in last
@@ -193,7 +176,7 @@ def test_any_text_is_journalled_and_read_back(odd, tmp_path):
     def asked(server):
         with Journal(tmp_path / "journal.jsonl") as journal:
             exchanges = JournalledExchanges(journal, tmp_path / "transcripts")
-            return asyncio.run(ask(Endpoint(config(server), exchanges, Ledger()), question()))
+            return answered(server, exchanges=exchanges)
 
     with ScriptedServer(lambda _: odd) as server:
         [first] = asked(server)
@@ -211,7 +194,7 @@ def test_an_answer_that_nobody_can_read_is_not_cut_but_asked_for_again():
     answers = iter(["x" * 5_000_000, "short"])
     with ScriptedServer(lambda _: next(answers)) as server:
         exchanges = InMemory()
-        [answer] = asyncio.run(ask(Endpoint(config(server), exchanges, Ledger()), question()))
+        [answer] = answered(server, exchanges=exchanges)
     assert answer.text == "short"
     assert "too long: 5,000,000 characters" in [e.problem for e in exchanges.kept.values()]
 
@@ -220,12 +203,11 @@ def test_a_truncated_answer_is_said_to_be_and_asked_for_again_shorter():
     answers = iter([Scripted("```python\nhalf a ker", finish="length"), Scripted("whole")])
     with ScriptedServer(lambda _: next(answers)) as server:
         exchanges, ledger = InMemory(), Ledger()
-        [answer] = asyncio.run(ask(Endpoint(config(server), exchanges, ledger), question()))
+        [answer] = answered(server, exchanges=exchanges, ledger=ledger)
         again = server.requests[1]["messages"]
         assert again[:-1] == server.requests[0]["messages"]
         assert "cut off" in again[-1]["content"] and "shorter" in again[-1]["content"]
-        replay = Endpoint(config(server), exchanges, Ledger(), replay=True)
-        assert asyncio.run(ask(replay, question())) == [answer]
+        assert answered(server, exchanges=exchanges, replay=True) == [answer]
     assert answer.text == "whole"
     assert ledger.total.calls == 2
     assert any(exchange.truncated for exchange in exchanges.kept.values())
@@ -234,7 +216,7 @@ def test_a_truncated_answer_is_said_to_be_and_asked_for_again_shorter():
 def test_answers_that_stay_truncated_fail_the_call_and_say_why():
     with ScriptedServer(lambda _: Scripted("half", finish="length")) as server:
         with pytest.raises(CallFailed, match=r"truncated.*50 tokens"):
-            asyncio.run(ask(Endpoint(config(server), InMemory(), Ledger()), question()))
+            answered(server)
         assert len(server.requests) == 3
 
 
@@ -251,8 +233,7 @@ def test_a_model_that_only_calls_tools_is_asked_for_its_answer_in_the_end(name):
         return Scripted("", tool_calls=((name, "{}"),)) if "tools" in request else "the answer"
 
     with ScriptedServer(respond) as server:
-        endpoint = Endpoint(config(server), InMemory(), Ledger())
-        [answer] = asyncio.run(ask(endpoint, question(), tools=(CHECK,), limit=2))
+        [answer] = answered(server, tools=(CHECK,))
         assert len(server.requests) == 5
     assert answer.text == "the answer"
 
@@ -269,21 +250,20 @@ def test_a_key_that_a_server_echoes_is_kept_nowhere(tmp_path):
     with ScriptedServer(respond, replies) as server:
         with Journal(tmp_path / "journal.jsonl") as journal:
             exchanges = JournalledExchanges(journal, tmp_path / "transcripts")
-            endpoint = Endpoint(config(server, api_key=key), exchanges, Ledger())
-            [answer] = asyncio.run(ask(endpoint, question(), tools=(CHECK,), limit=2))
+            [answer] = answered(server, exchanges=exchanges, tools=(CHECK,), api_key=key)
         prompts = json.dumps(server.requests)
     kept = [path.read_text() for path in tmp_path.rglob("*") if path.is_file()]
     assert len(kept) >= 2
     assert all(key not in text for text in (*kept, prompts, *answer))
 
 
-def test_a_refusal_that_shows_the_key_does_not_print_it():
+def test_a_refused_key_is_not_printed_and_not_tried_again():
     key = "sk-very-secret-key"
     server = ScriptedServer(lambda _: "fine", [ScriptedFault("status", 401, message=f"no {key}")])
-    with server, pytest.raises(ConfigError) as raised:
-        endpoint = Endpoint(config(server, api_key=key), InMemory(), Ledger())
-        asyncio.run(ask(endpoint, question()))
+    with server, pytest.raises(ConfigError, match="refuses the key") as raised:
+        answered(server, api_key=key)
     assert key not in str(raised.value)
+    assert len(server.requests) == 1
 
 
 def test_the_budget_bounds_a_run_and_not_a_process(tmp_path):

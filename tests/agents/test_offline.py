@@ -4,10 +4,11 @@ import asyncio
 from dataclasses import replace
 
 import toy
+from timed_kernels import correct
 
 from accelopt.agents.offline import OfflineProposer
 from accelopt.agents.proposer import KernelView, SlowFastPair, TriedChange
-from accelopt.evaluation import Evaluation, Profile, Status
+from accelopt.evaluation import Evaluation, Status
 from accelopt.nodes import THEN, Node, Plan, Reschedule, Rewrite, made, method_of
 from accelopt.stages.experience import Step
 from accelopt.stages.samples import different_samples
@@ -183,13 +184,8 @@ def test_suggestions_promise_something_and_say_it_once(tmp_path):
     async def some(node, source):
         return None if "99" in source else await predict(node, source)
 
-    profile = Profile(
-        latency=100.0, min_ms=100.0, max_ms=100.0, rel_diffs=0.0, target="toy", simulated=True
-    )
     seen = view(tmp_path)
-    seen = seen._replace(
-        node=replace(seen.node, evaluation=Evaluation(status=Status.CORRECT, profile=profile))
-    )
+    seen = seen._replace(node=replace(seen.node, evaluation=correct(100.0)))
     told = ["Halve 100.", "Shave 100."]
     assert suggested(OfflineProposer(rewrites, predict), seen) == told  # to raise it gains nothing
     assert suggested(OfflineProposer(twice, predict), seen) == told

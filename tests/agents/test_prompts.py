@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from timed_kernels import correct
 
 from accelopt.agents.calls import Answer, CallFailed
 from accelopt.agents.executor import Executor, shorten
@@ -20,7 +21,7 @@ from accelopt.agents.proposer import (
 )
 from accelopt.agents.roles import Prompts
 from accelopt.agents.summarizer import Summarizer
-from accelopt.evaluation import Case, Evaluation, Profile, Status
+from accelopt.evaluation import Case, Evaluation, Status
 from accelopt.nodes import Action, Node, Plan, Reschedule, Rewrite
 from accelopt.script_file_columns import Experience, plan_change, plan_text
 
@@ -44,17 +45,8 @@ class Listening:
 
 
 def view(**changes):
-    profile = Profile(
-        latency=1.25,
-        min_ms=1.25,
-        max_ms=1.25,
-        rel_diffs=0.0,
-        metrics={"hbm_read_bytes": 1024.0, "hfu_estimated_percent": 0.5, "hidden_field": 7.0},
-        target="trn1",
-        simulated=True,
-    )
     case = Case(problem="s", values={}, task="t", kernel="k")
-    evaluation = Evaluation(status=Status.CORRECT, profile=profile)
+    evaluation = correct(1.25, hbm_read_bytes=1024.0, hfu_estimated_percent=0.5, hidden_field=7.0)
     fields = {
         "node": Node(case, EVIL, evaluation),
         "reference": "def forward(x):\n    return x\n",

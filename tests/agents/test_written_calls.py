@@ -125,18 +125,16 @@ def test_a_call_that_cannot_be_read_is_told_in_a_sentence(tmp_path, odd, said):
     assert {*given} == {"a = 1"} and answer.text == "done"
 
 
-def test_what_is_never_a_call_is_the_answer_in_the_end(tmp_path):
-    odd = "<tool_call>check it</tool_call>"
-    tools = (Tool("check", "checks", "source", None),)
-    answer, requests, _ = run(tmp_path, lambda _: Scripted(odd), tools=tools, limit=4)
-    assert answer.text == odd and len(requests) == 2
-
-
 @pytest.mark.parametrize(
-    "odd", ['{"name": "fly", "arguments": {}}', "<tool_call>fly()</tool_call>"]
+    ("odd", "turns"),
+    [
+        ("<tool_call>check it</tool_call>", 2),
+        ('{"name": "fly", "arguments": {}}', 7),
+        ("<tool_call>fly()</tool_call>", 7),
+    ],
 )
-def test_who_calls_what_is_not_there_for_ever_has_a_last_turn(tmp_path, odd):
+def test_what_is_never_a_call_is_the_answer_in_the_end(tmp_path, odd, turns):
     tools = (Tool("check", "checks", "source", None),)
     answer, requests, _ = run(tmp_path, lambda _: Scripted(odd), tools=tools, limit=4)
-    assert answer.text == odd and 1 < len(requests) <= 7
+    assert answer.text == odd and 1 < len(requests) <= turns
     assert all("tools" in one for one in requests[:-1])

@@ -50,7 +50,7 @@ def found(tmp_path_factory):
     folder = tmp_path_factory.mktemp("compare")
     (folder / "kernel.py").write_text(KERNEL)
     (folder / "reference.py").write_text(REFERENCE)
-    return folder, simulate(folder / "kernel.py", folder / "reference.py", "trn2", 60)
+    return folder, simulate(folder / "kernel.py", folder / "reference.py", "trn2", 60).profile
 
 
 def tables(profile):

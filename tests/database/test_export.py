@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
+from timed_kernels import correct
+
 from accelopt.database.connection import Database
 from accelopt.database.export import export_to
 from accelopt.database.journal_kernels import Replay, Start
 from accelopt.database.run_rows import rows_of
-from accelopt.evaluation import Evaluation, Profile, Status
 from accelopt.kernels.gpu.bench.files.tracefiles import TraceFolder, write_json
 from accelopt.kernels.gpu.cases import case_of
 from accelopt.nodes import Node
@@ -23,16 +24,7 @@ def test_solutions_and_traces_come_back(tmp_path):
         write_json(STARTER.solutions_of(name)[0], tmp_path / "solution.json"),
         write_json(STARTER.workloads[name][0], tmp_path / "workload.json"),
     )
-    profile = Profile(
-        latency=0.05,
-        min_ms=0.05,
-        max_ms=0.05,
-        rel_diffs=0.0,
-        metrics={"package_latency_ms": 0.06},
-        target="NVIDIA H200",
-        simulated=False,
-    )
-    verdict = Evaluation(status=Status.CORRECT, profile=profile)
+    verdict = correct(0.05, "NVIDIA H200", False, package_latency_ms=0.06)
     source = STARTER.solutions_of(name)[0].main_source
     start = Start(
         case=case,

@@ -2,88 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
+import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+from timing_corpus import NKIBENCH_ARGUMENTS, load, specs
 
 FOLDER = Path(__file__).parents[2] / "NKIBench"
 
 SUMMARY: dict[str, Any] = json.loads((FOLDER / "summary.json").read_text())
 
-
-class Shapes(NamedTuple):
-    """Array shapes at full size; a number is a Python scalar argument."""
-
-    case_id: str
-    inputs: list[tuple[int, ...] | float]
-    kernel_inputs: list[tuple[int, ...] | float]
-    output: tuple[int, ...]
-
-
-_X, _W = (4096, 1024), (1024, 2048)
-_BMM = [(16, 4096, 64), (16, 64, 4096)]
-SHAPES: dict[str, Shapes] = {
-    "adamw": Shapes("2", [(10944, 2048)] * 4, [(10944, 2048)] * 4, (10944, 2048)),
-    "add_rmsnorm_matmul": Shapes(
-        "2", [_X, _W, 1e-5, _X, (1024,)], [_X, _W, 1e-5, _X, (1024,)], (4096, 2048)
-    ),
-    "matmul_add_rmsnorm": Shapes(
-        "1",
-        [(4096, 2048), (2048, 2048), 1e-5, (4096, 2048), (2048,)],
-        [(4096, 2048), (2048, 2048), 1e-5, (4096, 2048), (2048,)],
-        (4096, 2048),
-    ),
-    "rmsnorm_matmul": Shapes("2", [_X, _W], [(32, 128, 1024), (8, 128, 2048)], (4096, 2048)),
-    "matmul": Shapes(
-        "3",
-        [(4096, 5120), (5120, 12288)],
-        [(32, 128, 40, 128), (40, 128, 12288)],
-        (4096, 12288),
-    ),
-    "transpose_matmul": Shapes(
-        "2",
-        [(2048, 4096), (2048, 10944)],
-        [(128, 16, 4096), (128, 16, 10944)],
-        (4096, 10944),
-    ),
-    "lora": Shapes(
-        "2",
-        [(4096, 5120), (5120, 12288), (5120, 128), (128, 12288)],
-        [(8, 4, 128, 40, 128), (40, 128, 12288), (40, 128, 128), (128, 12288)],
-        (4096, 12288),
-    ),
-    "bmm": Shapes("2", list(_BMM), list(_BMM), (16, 4096, 4096)),
-    "bmm_softmax": Shapes("2", list(_BMM), list(_BMM), (16, 4096, 4096)),
-    "gqa_full": Shapes(
-        "0",
-        [(1, 4096, 16, 128), (1, 4096, 8, 128), (1, 4096, 8, 128)],
-        [(32, 128, 16, 128), (1, 8, 4, 128, 8, 128), (1, 32, 128, 1024)],
-        (1, 16, 4096, 128),
-    ),
-    "swiglu": Shapes(
-        "2",
-        [_X, (1024, 3072), (3072, 1024), (1024, 3072)],
-        [(8, 4, 128, 8, 128), (8, 128, 3072), (24, 128, 1024), (8, 128, 3072)],
-        (4096, 1024),
-    ),
-    "silu": Shapes("2", [(4096, 7168)], [(128, 32, 7168)], (4096, 7168)),
-    "rope_single_freq_apply": Shapes(
-        "1",
-        [(128, 262144), (64, 262144), (64, 262144)],
-        [(128, 262144), (64, 262144), (64, 262144)],
-        (128, 262144),
-    ),
-    "mamba": Shapes(
-        "2",
-        [(256, 7168), (256, 7168), (256, 16), (16, 7168), (16, 7168)],
-        [(256, 7168), (256, 7168), (256, 16), (16, 7168), (16, 7168)],
-        (256, 7168),
-    ),
-}
 
 # Every loop of the baselines runs at least twice, and what does not divide at full size does not here.
 SMALL: dict[str, dict[str, int]] = {
@@ -109,13 +42,9 @@ def tolerance(problem: str) -> float:
     return 3e-5 if problem == "mamba" else 2e-5
 
 
-def load(path: Path) -> ModuleType:
-    """The module in a file, under a name of its own."""
-    specification = importlib.util.spec_from_file_location(f"nkibench_{path.stem}", path)
-    assert specification is not None and specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
+def full_size(problem: str) -> list[Any]:
+    """What the kernel takes at the measured size, as the tracer does."""
+    return specs(NKIBENCH_ARGUMENTS[problem])
 
 
 def files(problem: str) -> tuple[Path, Path]:

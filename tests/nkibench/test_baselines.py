@@ -2,15 +2,24 @@
 
 import numpy as np
 import pytest
-from nkibench_problems import SHAPES, SMALL, assert_agrees, files, load, reference, run, tolerance
+from nkibench_problems import (
+    NKIBENCH_ARGUMENTS,
+    SMALL,
+    assert_agrees,
+    files,
+    full_size,
+    load,
+    reference,
+    run,
+    tolerance,
+)
 
 from accelopt.hardware import TRN1
 from accelopt.kernels.nki.problem_bound import problem_bound
 from accelopt.sim import timing
 from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
-from accelopt.sim.trace import AbstractTensor
 
-PROBLEMS = sorted(SHAPES)
+PROBLEMS = sorted(SMALL)
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
@@ -39,8 +48,12 @@ def test_large_inputs_and_zero_rows(problem: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_full_size(problem: str) -> None:
-    output, expected = run(reference(problem), files(problem)[1], seed=42)
-    assert expected.shape == SHAPES[problem].output
+    task = reference(problem)
+    np.random.seed(42)
+    inputs = task.get_inputs()
+    given = [getattr(value, "shape", value) for value in task.transform_to_nki_inputs(inputs)]
+    assert given == NKIBENCH_ARGUMENTS[problem]
+    output, expected = run(task, files(problem)[1], inputs)
     assert_agrees(output, expected, tolerance(problem))
 
 
@@ -49,11 +62,7 @@ def test_full_size(problem: str) -> None:
 def test_latency_at_full_size_leaves_room_but_not_much(problem: str) -> None:
     """A newcomer's kernel is slower than the bound. Where fp32 products limit it, it is a quarter as fast
     as their problem's in 16 bits; mamba's recurrence takes one instruction of many."""
-    arguments = [
-        AbstractTensor(size, np.dtype(np.float32)) if isinstance(size, tuple) else size
-        for size in SHAPES[problem].kernel_inputs
-    ]
-    program = trace_kernel(load(files(problem)[1]).kernel, arguments)
+    program = trace_kernel(load(files(problem)[1]).kernel, full_size(problem))
     limit = problem_bound(program, TRN1)
     assert not limit.unlifted
     share = limit.least.fraction(timing.profile(program).latency_ms)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from nkibench_problems import FOLDER, SHAPES, SMALL, files, load, reference
+from nkibench_problems import FOLDER, SMALL, files, load, reference
 from one_road import assert_threads_change_nothing
 
 from accelopt.sim.dialects.dialect import trace_kernel
@@ -23,13 +23,13 @@ def splits(problem, dialect, sizes=None):
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-@pytest.mark.parametrize("problem", sorted(SHAPES))
+@pytest.mark.parametrize("problem", sorted(SMALL))
 def test_small_sizes(problem, dialect):
     assert splits(problem, dialect, SMALL[problem]) > 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dialect", DIALECTS)
-@pytest.mark.parametrize("problem", sorted(SHAPES))
+@pytest.mark.parametrize("problem", sorted(SMALL))
 def test_full_sizes(problem, dialect):
     assert splits(problem, dialect) > 0

@@ -20,6 +20,15 @@ def hbm(shape, dtype=nl.float32):
     return nl.ndarray(shape, dtype=dtype, buffer=nl.shared_hbm)
 
 
+def stored(*tiles):
+    outs = []
+    for tile in tiles:
+        out = hbm(tile.shape, tile.dtype)
+        nl.store(out, tile)
+        outs.append(out)
+    return tuple(outs)
+
+
 @nki.jit
 """,
     "nki": """import nki
@@ -89,12 +98,7 @@ KERNELS = {
     nothing = nl.dropout(a, 1.0)
     noise = nl.multiply(nl.rand((128, 64), dtype=nl.float32), 0.0)
     nl.device_print("x =", s)
-    outs = []
-    for tile in (activated, scaled, both, mixed, inverse, chosen, kept, nothing, noise):
-        out = hbm(tile.shape)
-        nl.store(out, tile)
-        outs.append(out)
-    return tuple(outs)
+    return stored(activated, scaled, both, mixed, inverse, chosen, kept, nothing, noise)
 """,
         {"x": "normal(128, 64)", "y": "normal(128, 64)", "c": "normal(128, 1)"},
         """
@@ -120,12 +124,7 @@ KERNELS = {
     largest = nl.ndarray((128, 64), dtype=nl.float32)
     for i in nl.affine_range(3):
         largest[...] = nl.loop_reduce(nl.load(v[i]), op=np.maximum, loop_indices=[i])
-    outs = []
-    for tile in (total, peak, doubled, gathered, columns, scanned, moments, largest):
-        out = hbm(tile.shape)
-        nl.store(out, tile)
-        outs.append(out)
-    return tuple(outs)
+    return stored(total, peak, doubled, gathered, columns, scanned, moments, largest)
 """,
         {
             "x": "normal(128, 64) * np.float32(0.3)",
@@ -162,12 +161,7 @@ KERNELS = {
     nisa.nc_stream_shuffle(src=a, dst=turned, shuffle_mask=[(i + 1) % 32 for i in range(32)])
     picked = nisa.local_gather(a, nl.load(ids, dtype=nl.uint16), num_elem_per_idx=2)
     bounds = nisa.sequence_bounds(segment_ids=nl.load(segments))
-    outs = []
-    for tile in (lower, peak, positive, low, turned, numbers, picked, bounds):
-        out = hbm(tile.shape, tile.dtype)
-        nl.store(out, tile)
-        outs.append(out)
-    return tuple(outs)
+    return stored(lower, peak, positive, low, turned, numbers, picked, bounds)
 """,
         {
             "x": "normal(128, 64)",
@@ -198,12 +192,7 @@ KERNELS = {
     top = nisa.max8(src=a)
     places = nisa.nc_find_index8(data=a, vals=top)
     replaced = nisa.nc_match_replace8(data=a, vals=top, imm=-9.0)
-    outs = []
-    for tile in (top, places, replaced):
-        out = hbm(tile.shape, tile.dtype)
-        nl.store(out, tile)
-        outs.append(out)
-    return tuple(outs)
+    return stored(top, places, replaced)
 """,
         {"x": "normal(128, 256)"},
         TOP8,

@@ -5,7 +5,6 @@ import shutil
 import subprocess
 from xml.etree import ElementTree
 
-import numpy as np
 import pytest
 from command_line import accelopt
 
@@ -16,9 +15,8 @@ from accelopt.report.page import page
 from accelopt.report.story import Portrait, ProblemStory, Story, StoryStep, read_story, write_story
 from accelopt.sim import timing
 from accelopt.sim.dialects.neuronxcc import language as nl
-from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
-from accelopt.sim.trace import AbstractTensor
 from accelopt.stages.candidate_files import write_winner
+from tests.sim.timing.timing_kernels import timed
 
 EVIL = "</script><script>document.title = 'evil'</script><img src=x onerror=alert(1)> \U0001f600"
 START = "\n".join(f"line {number}" for number in range(60))
@@ -140,8 +138,7 @@ def double(x):
 
 
 def test_a_portrait_is_the_profile_in_numbers():
-    spec = AbstractTensor((1024, 512), np.dtype(np.float32))
-    found = timing.profile(trace_kernel(double, [spec]))
+    found = timed(double, (1024, 512))
     seen = portrait(found, timing.interval(found))
     assert seen.low <= seen.latency <= seen.high
     busy = sum(seen.busy["vector"]) / SLICES

@@ -1,14 +1,11 @@
 """What `accelopt explain` says of a kernel: its problem, its loops by axis, its tiles, its limits."""
 
-import numpy as np
 import pytest
 
 from accelopt.report.explain_text import problem_text
 from accelopt.sim.dialects.neuronxcc import isa as nisa
 from accelopt.sim.dialects.neuronxcc import language as nl
-from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
-from accelopt.sim.timing import profile
-from accelopt.sim.trace import AbstractTensor
+from tests.sim.timing.timing_kernels import timed
 
 
 def product(left, right):
@@ -33,8 +30,7 @@ def doubling(x):
 
 
 def explained(kernel, *shapes):
-    specs = [AbstractTensor(shape, np.dtype(np.float32)) for shape in shapes]
-    return problem_text(profile(trace_kernel(kernel, specs)))
+    return problem_text(timed(kernel, *shapes))
 
 
 @pytest.fixture(scope="module")

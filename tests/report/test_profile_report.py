@@ -17,6 +17,7 @@ from accelopt.sim.dialects.neuronxcc import language as nl
 from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
 from accelopt.sim.timing import interval, profile
 from accelopt.sim.trace import AbstractTensor
+from tests.sim.timing.timing_kernels import timed
 
 
 def crowded(x, y):
@@ -34,9 +35,7 @@ def crowded(x, y):
 
 @pytest.fixture(scope="module")
 def found():
-    f32 = np.dtype(np.float32)
-    specs = [AbstractTensor((30, 128, 2048), f32), AbstractTensor((128, 2048), f32)]
-    return profile(trace_kernel(crowded, specs))
+    return timed(crowded, (30, 128, 2048), (128, 2048))
 
 
 def test_text_explains_the_kernel(found):

@@ -11,8 +11,9 @@ import random
 import re
 
 import landscape
+from timed_kernels import correct
 
-from accelopt.evaluation import Diagnosis, Evaluation, Profile, Status
+from accelopt.evaluation import Diagnosis, Evaluation, Status
 from accelopt.kernels.language import Configured
 from accelopt.knob_space import KnobSpec, Space
 from accelopt.nodes import Rewrite, made
@@ -75,11 +76,7 @@ class Grounds(landscape.Planted):
         ground, moves = Ground.of(case), read(source)
         if ground.fails(moves):
             return Evaluation(status=Status.COMPILE_ERROR, message="it does not compile")
-        ms = ground.milliseconds(moves)
-        profile = Profile(
-            latency=ms, min_ms=ms, max_ms=ms, rel_diffs=0.0, target="planted", simulated=True
-        )
-        return Evaluation(status=Status.CORRECT, profile=profile)
+        return correct(ground.milliseconds(moves), "planted")
 
     async def actions(self, node, focus=""):
         ground, here = Ground.of(node.case), read(node.source)

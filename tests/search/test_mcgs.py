@@ -6,9 +6,10 @@ from math import log
 
 import pytest
 from test_selection import sample, service
+from timed_kernels import correct
 
 from accelopt.errors import ConfigError
-from accelopt.evaluation import Bottleneck, Diagnosis, Evaluation, Profile, Status
+from accelopt.evaluation import Bottleneck, Diagnosis, Evaluation, Status
 from accelopt.nodes import Node, Result, Rewrite, Want, made
 from accelopt.search.strategy import Settings, open_strategy
 from accelopt.stages.jobs import by_method
@@ -37,8 +38,7 @@ def verdict(source, fails):
     if moves_of(source) and fails(moves_of(source)):
         return Evaluation(status=Status.COMPILE_ERROR, message="no")
     ms = time_of(moves_of(source))
-    profile = Profile(latency=ms, min_ms=ms, max_ms=ms, rel_diffs=0, target="t", simulated=True)
-    return Evaluation(status=Status.CORRECT, profile=profile)
+    return correct(ms)
 
 
 def actions(node, promise):

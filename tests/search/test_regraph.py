@@ -9,9 +9,10 @@ import pytest
 from driving import Driven
 from test_selection import sample, service
 from test_strategies import find
+from timed_kernels import correct
 
 from accelopt.errors import ConfigError
-from accelopt.evaluation import Evaluation, Profile, Status
+from accelopt.evaluation import Evaluation, Status
 from accelopt.nodes import Node, Result, Rewrite, Want, made
 from accelopt.search.method_catalog import ReGraph, Tally, build_regraph
 from accelopt.search.regraph import ROLLOUT_MAX_STEPS, TRUST, upper_bound
@@ -39,8 +40,7 @@ class Scripted:
         ms = self.times[name]
         if ms is None:
             return Evaluation(status=Status.COMPILE_ERROR, message="no")
-        profile = Profile(latency=ms, min_ms=ms, max_ms=ms, rel_diffs=0, target="t", simulated=True)
-        return Evaluation(status=Status.CORRECT, profile=profile)
+        return correct(ms)
 
     def name(self, source):
         return source.split("'")[1]

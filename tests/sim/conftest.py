@@ -5,6 +5,7 @@ import textwrap
 
 import numpy as np
 import pytest
+from kernel_lines import writing
 
 from accelopt.sim import compute, rules, serial
 from accelopt.sim.dialects import dialect
@@ -34,6 +35,11 @@ class KernelText:
         self.file = f"kernel_{next(_files)}.py"
         self.module = load(self.head + textwrap.dedent(text), self.file)
         self.kernel = self.module.kernel
+
+    @classmethod
+    def writing(cls, body):
+        """A kernel of this body, with an output."""
+        return cls(writing(*textwrap.dedent(body).strip().splitlines()))
 
     def line_of(self, text):
         """The number of the first line that holds the text."""

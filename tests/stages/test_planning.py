@@ -1,6 +1,8 @@
 """What a planner is told of changes that were tried: on a kernel, before it and beside it."""
 
-from accelopt.evaluation import Case, Evaluation, Profile, Status
+from timed_kernels import correct
+
+from accelopt.evaluation import Case, Evaluation, Status
 from accelopt.nodes import Job, Node, Result, Rewrite, Want
 from accelopt.stages.planning import _closed, tried_beside, tried_on
 
@@ -10,17 +12,7 @@ CASE = Case(problem="p", values={}, task="t", kernel="k")
 def made(
     parent, source, latency=None, move="hoist", status=Status.COMPILE_ERROR, message="t3 at line 4"
 ):
-    timed = latency and Profile(
-        latency=latency,
-        min_ms=latency,
-        max_ms=latency,
-        rel_diffs=0.0,
-        target="trn1",
-        simulated=True,
-    )
-    verdict = Evaluation(status=Status.CORRECT, profile=timed) if timed else Evaluation(
-        status=status, message=message
-    )  # fmt: skip
+    verdict = correct(latency) if latency else Evaluation(status=status, message=message)
     change = Rewrite(move=move, parameters={"of": source}, sentence=f"{move}.") if parent else None
     return Node(CASE, f"def {source}(): pass", verdict, parent, change)
 

@@ -2,18 +2,14 @@
 
 import pytest
 import toy
+from timed_kernels import correct
 
-from accelopt.evaluation import Evaluation, Profile, Status
 from accelopt.nodes import Node
 from accelopt.stages.run import Outcome
 
 
 def node(case, latency, simulated=True, target="trn1", **metrics):
-    profile = Profile(
-        latency=latency, min_ms=latency, max_ms=latency, rel_diffs=0.0, metrics=metrics,
-        target=target, simulated=simulated,
-    )  # fmt: skip
-    return Node(case, f"kernel {latency}", Evaluation(status=Status.CORRECT, profile=profile))
+    return Node(case, f"kernel {latency}", correct(latency, target, simulated, **metrics))
 
 
 START = {"hbm_read_bytes": 100.0, "vector_engine_active_time_percent": 0.5}

@@ -8,12 +8,11 @@ import pytest
 from kernel_heads import neuronxcc_kernel
 
 from accelopt.kernels.nki.advice import Rewrite, advice, advice_text
-from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
 from accelopt.sim.kernel_loading import load
-from accelopt.sim.timing import UNRESOLVED, Compiler, profile
+from accelopt.sim.timing import UNRESOLVED, Compiler
 from accelopt.sim.timing.occupancy import memory_use
 from accelopt.sim.timing.what_if import what_ifs
-from accelopt.sim.trace import AbstractTensor
+from tests.sim.timing.timing_kernels import timed
 
 HEAD = "import numpy as np\n" + neuronxcc_kernel("""def kernel(x, w):
     out = nl.ndarray({shape}, dtype=x.dtype, buffer=nl.shared_hbm)
@@ -86,10 +85,9 @@ BUSY = """    for i in nl.affine_range(8):
 
 
 def simulated(body, shape="x.shape", dtype=np.float32):
-    given = [AbstractTensor((n, 2048), np.dtype(dtype)) for n in (1024, 2048)]
-    text = HEAD.format(shape=shape) + body
+    kernel = load(HEAD.format(shape=shape) + body, "advised.py").kernel
     apart = Compiler().less("merge_repeated")  # as the front end of nki, which merges no loads
-    return profile(trace_kernel(load(text, "advised.py").kernel, given), compiler=apart)
+    return timed(kernel, (1024, 2048), (2048, 2048), dtype=np.dtype(dtype), compiler=apart)
 
 
 def advised(body, *shape):
@@ -199,11 +197,9 @@ def test_a_row_that_goes_to_all_partitions_is_read_once_by_each_transfer(trips):
     return out
 """
     )
-    shapes = ((128, 8), (1, 2048))
-    arguments = [AbstractTensor(shape, np.dtype(np.float32)) for shape in shapes]
-    program = trace_kernel(load(text, f"row_{trips}.py").kernel, arguments)
-    found = profile(program, compiler=Compiler(frozenset({"merge_repeated"})))
-    said = advice_text(advice(found, what_ifs(found), memory_use(program)))
+    apart = Compiler(frozenset({"merge_repeated"}))
+    found = timed(load(text, f"row_{trips}.py").kernel, (128, 8), (1, 2048), compiler=apart)
+    said = advice_text(advice(found, what_ifs(found), memory_use(found.run.program)))
     said = " ".join(said.split())
     assert ("load w once" in said) == (trips > 1)
     assert trips == 1 or ("does it 2 times" in said and "all of it, 8 KiB a partition" in said)

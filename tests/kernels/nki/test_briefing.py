@@ -14,6 +14,7 @@ from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
 from accelopt.sim.kernel_loading import load
 from accelopt.sim.timing import profile
 from accelopt.sim.trace import AbstractTensor
+from tests.sim.timing.timing_kernels import timed
 
 KERNEL = neuronxcc_kernel("""def kernel(x, w):
     out = nl.ndarray((1024, 512), dtype=x.dtype, buffer=nl.shared_hbm)
@@ -32,11 +33,7 @@ KERNEL = neuronxcc_kernel("""def kernel(x, w):
 
 @pytest.fixture(scope="module")
 def told():
-    kernel = load(KERNEL, "briefed.py").kernel
-    f32 = np.dtype(np.float32)
-    found = profile(
-        trace_kernel(kernel, [AbstractTensor((1024, 512), f32), AbstractTensor((512, 512), f32)])
-    )
+    found = timed(load(KERNEL, "briefed.py").kernel, (1024, 512), (512, 512))
     return found, briefing(found, problem_bound(found.run.program, found.run.spec))
 
 
@@ -96,9 +93,7 @@ def test_what_rounds_of_a_loop_wait_for_is_said_with_the_limit(columns, room):
         nl.store(out[i * 128:(i + 1) * 128, :], rows)
     return out
 """)
-    kernel = load(text, f"rows_{columns}.py").kernel
-    found = profile(trace_kernel(kernel, [AbstractTensor((1024, columns), np.dtype(np.float32))]))
-    parts = briefing(found, None)
+    parts = briefing(timed(load(text, f"rows_{columns}.py").kernel, (1024, columns)), None)
     assert ("room in SBUF for a second iteration, line 10 loads only" in parts["limits"]) is room
     assert (
         "line 10: waits for the round before: two would need 288 KiB" in parts["compiler"]
@@ -124,8 +119,8 @@ NORMED = neuronxcc_kernel("""def kernel(x, weight):
 def test_what_is_spilled_has_its_name_its_size_and_its_way(tmp_path):
     path = tmp_path / "normed.py"
     path.write_text(NORMED)
-    given = [AbstractTensor(shape, np.dtype(np.float32)) for shape in ((1024, 8192), (1, 8192))]
-    prices = briefing(profile(trace_kernel(load(NORMED, str(path)).kernel, given)), None)["prices"]
+    kernel = load(NORMED, str(path)).kernel
+    prices = briefing(timed(kernel, (1024, 8192), (1, 8192)), None)["prices"]
     spilled = set(re.findall(r"(spill_\w+ \w+) 128x32768 B (\w+ > \w+)", prices))
     assert spilled == {
         ("spill_save wide", "SBUF > HBM"), ("spill_reload wide", "HBM > SBUF")
@@ -154,8 +149,7 @@ def test_prices_say_what_makes_an_instruction_dear(target):
     said = {}
     for way, far in (("far", "tile[p, 8 * f + k]"), ("near", "tile[p, k * 128 + f]")):
         kernel = load(REMARKED.replace("{far}", far), f"remarked_{way}.py").kernel
-        given = [AbstractTensor((512, 1024), np.dtype(np.float32))]
-        said[way] = briefing(profile(trace_kernel(kernel, given, target=target)), None)["prices"]
+        said[way] = briefing(timed(kernel, (512, 1024), target=target), None)["prices"]
     assert "neighbours 32 B apart: half the rate" in said["far"]
     assert "apart" not in said["near"]
     assert "64x512" in said["near"] and "64 of 128 rows of the array work" in said["near"]

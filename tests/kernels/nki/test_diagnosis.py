@@ -5,8 +5,9 @@ from typing import get_args
 
 import numpy as np
 import pytest
+from timed_kernels import timed
 
-from accelopt.evaluation import Diagnosis, Profile
+from accelopt.evaluation import Diagnosis
 from accelopt.kernels.moves import METHODS, methods_of, methods_that_touch
 from accelopt.kernels.nki.benchmark import read_benchmark, summary_path
 from accelopt.kernels.nki.devices.tracing import arguments_to_json
@@ -119,8 +120,7 @@ def test_it_is_json(spills):
 
 def test_a_real_profile_decides_the_shares_and_the_simulation_the_lines(spills):
     metrics = {"dma_active_time_percent": 0.2, "vector_engine_active_time_percent": 0.7}
-    real = Profile(latency=1, min_ms=1, max_ms=1, rel_diffs=0, metrics=metrics, target="trn1",
-                   simulated=False)  # fmt: skip
+    real = timed(1, "trn1", False, **metrics)
     found = measured(real, spills)
     assert (found.origin, found.bottleneck.resource) == ("neuron-profile", "vector")
     assert found.bottleneck.share == 0.7 and "as measured" in found.bottleneck.reason

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 from small_problem import KERNEL, REFERENCE
+from timed_kernels import correct, timed
 
 from accelopt.errors import ConfigError
-from accelopt.evaluation import Case, Evaluation, Profile, Scrutiny, Status
+from accelopt.evaluation import Case, Evaluation, Scrutiny, Status
 from accelopt.experience import Transition
 from accelopt.hardware import TARGETS
 from accelopt.kernels.language import LanguageOptions, open_language
@@ -18,20 +19,13 @@ from accelopt.nodes import Node
 from accelopt.sandbox.workers import WorkerPool
 
 
-def profile(latency=1.0, **metrics):
-    return Profile(
-        latency=latency, min_ms=latency, max_ms=latency, rel_diffs=0.0, metrics=metrics,
-        target="trn1", simulated=True,
-    )  # fmt: skip
-
-
 @pytest.fixture
 def node(files, tmp_path):
     case = Case(
         case_name="silu", problem="silu", values={"M": 256, "N": 1024},
         task=str(tmp_path / "reference.py"), kernel=str(tmp_path / "kernel.py"),
     )  # fmt: skip
-    return Node(case, KERNEL, Evaluation(status=Status.CORRECT, profile=profile()))
+    return Node(case, KERNEL, correct(1.0))
 
 
 def with_language(tmp_path, work, **options):
@@ -69,7 +63,7 @@ def test_schedules_that_are_all_slower_are_told_with_the_time_of_the_fastest(tmp
         await language.actions(node)
         return (await language.explain(node)).unscheduled
 
-    quick = Node(node.case, KERNEL, node.evaluation.model_copy(update={"profile": profile(1e-3)}))
+    quick = Node(node.case, KERNEL, node.evaluation.model_copy(update={"profile": timed(1e-3)}))
     said = with_language(tmp_path, lambda nki: told(nki, quick))
     assert "that were timed is predicted to take" in said and said.endswith(" ms")
     assert with_language(tmp_path, lambda nki: told(nki, node)) == ""
@@ -180,7 +174,7 @@ def test_texts_name_no_folder_and_no_address(tmp_path):
 
 def test_counters_say_traffic_engines_and_spills():
     def told(**metrics):
-        return " ".join(explain_counters(profile(1.0, **metrics), 400.0))
+        return " ".join(explain_counters(timed(1.0, **metrics), 400.0))
 
     assert "100% of the peak bandwidth" in told(hbm_read_bytes=400e6, hfu_estimated_percent=0.1)
     assert "vector engine 90%" in told(vector_engine_active_time_percent=0.9)

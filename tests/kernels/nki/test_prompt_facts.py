@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from kernel_heads import neuronxcc_kernel
 from prompt_figures import Facts, unproven
+from timed_kernels import correct
 from warm import core
 
 from accelopt.agents.developer import bottleneck_text
@@ -17,7 +18,7 @@ from accelopt.agents.planner import Planner
 from accelopt.agents.proposer import KernelView
 from accelopt.agents.roles import Prompts
 from accelopt.api import own_kernel
-from accelopt.evaluation import Case, Evaluation, EvaluationRequest, Profile, Status
+from accelopt.evaluation import Case, EvaluationRequest
 from accelopt.kernels.language import LanguageOptions
 from accelopt.kernels.nki import api_notes as names
 from accelopt.kernels.nki.arguments import argument_of
@@ -155,10 +156,7 @@ def run_of(kernel, reference, target, dtype):
 def sections(brief):
     """A planner's prompt of a kernel with this brief, by its headings."""
     case = Case(problem="p", values={}, task="t", kernel="k")
-    timed = Profile(
-        latency=1.0, min_ms=1.0, max_ms=1.0, rel_diffs=0.0, target="trn1", simulated=True
-    )
-    node = Node(case, "def kernel(x): pass", Evaluation(status=Status.CORRECT, profile=timed))
+    node = Node(case, "def kernel(x): pass", correct(1.0))
     view = KernelView(node, "", brief=brief)
     user = Planner(None, Prompts.read(ROOT / "prompts")).question(view, 0).user
     parts = re.split(r"^# (.*)\n", user, flags=re.MULTILINE)

@@ -6,8 +6,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from timed_kernels import correct
 
-from accelopt.evaluation import Evaluation, Profile, Scrutiny, Status
+from accelopt.evaluation import Evaluation, Scrutiny, Status
 from accelopt.kernels.gpu.bench.files.tracefiles import TraceFolder, write_json
 from accelopt.kernels.gpu.bench.process.installed_flashinfer_bench import (
     DEFAULT_SETTINGS,
@@ -97,11 +98,7 @@ def test_the_package_is_asked_for_its_settings_once(case, tmp_path):
 )
 def test_a_diagnosis_without_a_gpu_reads_what_was_compiled(pool, case, tmp_path):
     """The PTX says where memory is read, and that a comment changed nothing."""
-    profile = Profile(
-        latency=0.4, min_ms=0.4, max_ms=0.4, rel_diffs=0.0, metrics={}, target="NVIDIA H200",
-        simulated=False,
-    )  # fmt: skip
-    verdict = Evaluation(status=Status.CORRECT, profile=profile)
+    verdict = correct(0.4, "NVIDIA H200", False)
     source = STARTER.solutions_of("softmax_n8192")[0].main_source
     parent = Node(case, source, verdict)
     child = Node(case, f"{source}\n# the same\n", verdict, parent)
@@ -119,9 +116,7 @@ def test_a_diagnosis_without_a_gpu_reads_what_was_compiled(pool, case, tmp_path)
 def test_the_start_is_written_anew_where_it_is_lifted(pool, case, tmp_path):
     """Evidence: the starter softmax lifts; one kernel reads and writes 8192 x 8192 fp32 once, which an H200 does
     in 0.11 ms. A kernel of random numbers does not lift, its reference does."""
-    profile = Profile(latency=0.4, min_ms=0.4, max_ms=0.4, rel_diffs=0.0, metrics={},
-                      target="NVIDIA H200", simulated=False)  # fmt: skip
-    verdict = Evaluation(status=Status.CORRECT, profile=profile)
+    verdict = correct(0.4, "NVIDIA H200", False)
     source = STARTER.solutions_of("softmax_n8192")[0].main_source
     language = Triton(pool, LanguageOptions(tmp_path))
     start = Node(case, source, verdict)

@@ -88,15 +88,11 @@ def test_the_same_kernel_without_the_line_is_legal(kernel_text):
 
 
 def test_reading_what_was_never_written(kernel_text):
-    text = kernel_text("""
-        @nki.jit
-        def kernel(a):
-            out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-            total = nl.ndarray((128, 512), nl.float32)
-            for i in nl.sequential_range(4):
-                total[...] = nl.add(total, nl.load(a))  # here
-            nl.store(out, total)
-            return out
+    text = kernel_text.writing("""
+        total = nl.ndarray((128, 512), nl.float32)
+        for i in nl.sequential_range(4):
+            total[...] = nl.add(total, nl.load(a))  # here
+        nl.store(out, total)
         """)
     with pytest.raises(KernelError) as refused:
         text.trace(A)
@@ -106,17 +102,13 @@ def test_reading_what_was_never_written(kernel_text):
 
 def test_scratch_in_hbm_of_an_allocated_kernel(kernel_text):
     """Compiler error NKI005 (direct allocation guide, known limitations)."""
-    text = kernel_text("""
-        @nki.jit
-        def kernel(a):
-            out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-            between = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.hbm)
-            t = nl.ndarray((128, 512), nl.float32, buffer=ncc.sbuf.mod_alloc(base_addr=0))
-            t[...] = nl.load(a)
-            nl.store(between, t)
-            t[...] = nl.load(between)
-            nl.store(out, t)
-            return out
+    text = kernel_text.writing("""
+        between = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.hbm)
+        t = nl.ndarray((128, 512), nl.float32, buffer=ncc.sbuf.mod_alloc(base_addr=0))
+        t[...] = nl.load(a)
+        nl.store(between, t)
+        t[...] = nl.load(between)
+        nl.store(out, t)
         """)
     with pytest.raises(KernelError, match="NKI005"):
         text.trace(A)
@@ -128,12 +120,8 @@ def test_programs_may_do_the_same_but_not_overwrite_each_other(kernel_text, grid
     part."""
     from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
 
-    same = kernel_text("""
-        @nki.jit
-        def kernel(a):
-            out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-            nl.store(out, nl.load(a))
-            return out
+    same = kernel_text.writing("""
+        nl.store(out, nl.load(a))
         """)
     assert not rules.verify(trace_kernel(same.kernel, [A], grid=grid))
     other = kernel_text("""

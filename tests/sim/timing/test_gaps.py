@@ -7,16 +7,15 @@ true of any schedule, and to the same busy times that the counters have.
 import numpy as np
 import pytest
 from kernel_heads import nki_kernel
+from timing_kernels import timed
 
 from accelopt.hardware import TARGETS
 from accelopt.sim.dialects.dialect import trace_kernel as trace_by_dialect
 from accelopt.sim.dialects.neuronxcc import isa as nisa
 from accelopt.sim.dialects.neuronxcc import language as nl
-from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
 from accelopt.sim.kernel_loading import load, specs_of
 from accelopt.sim.timing import profile
 from accelopt.sim.timing.gaps import engine_activity
-from accelopt.sim.trace import AbstractTensor
 
 
 def in_turns(x):
@@ -30,7 +29,7 @@ def in_turns(x):
 
 @pytest.fixture(scope="module")
 def found():
-    return profile(trace_kernel(in_turns, [AbstractTensor((12, 128, 2048), np.dtype(np.float32))]))
+    return timed(in_turns, (12, 128, 2048))
 
 
 def test_work_and_gaps_fill_the_time_of_each_engine(found):
@@ -79,9 +78,7 @@ def on_two_engines(x):
 
 @pytest.mark.parametrize(("target", "shared"), [("trn1", {"vector", "gpsimd"}), ("trn2", set())])
 def test_engines_that_share_a_port_of_memory_wait_for_it(target, shared):
-    specs = [AbstractTensor((128, 2048), np.dtype(np.float32))]
-    found = profile(trace_kernel(on_two_engines, specs), TARGETS[target])
-    every = engine_activity(found, longest=10_000)
+    every = engine_activity(timed(on_two_engines, (128, 2048), target=target), longest=10_000)
     ports = {(one.name, gap.engine) for one in every for gap in one.longest if gap.waited == "port"}
     assert {name for pair in ports for name in pair} == shared
     assert all(name != engine for name, engine in ports)

@@ -1,12 +1,9 @@
 """What is not the same is not merged. Evidence: none measured; the arithmetic of addresses."""
 
-import numpy as np
 import pytest
+from timing_kernels import timed
 
 from accelopt.sim.dialects.neuronxcc import language as nl
-from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
-from accelopt.sim.timing import profile
-from accelopt.sim.trace import AbstractTensor
 
 
 def pairs(x, second):
@@ -22,8 +19,7 @@ def pairs(x, second):
 @pytest.mark.parametrize(("second", "exponentials"), [(0, 4), (1, 8)])
 def test_even_and_odd_columns_of_one_tile_are_not_the_same(second, exponentials):
     """A rotary embedding of interleaved pairs lost half of its work to this."""
-    spec = AbstractTensor((4, 128, 128), np.dtype(np.float32))
-    found = profile(trace_kernel(pairs, [spec, second]))
+    found = timed(pairs, (4, 128, 128), second)
     kinds = [item.operation.label or item.operation.opcode for item in found.run.stream.instances]
     done = sum("exp" in kinds[kind] for kind in found.run.stream.kind)
     assert done == exponentials

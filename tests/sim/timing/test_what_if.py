@@ -6,18 +6,15 @@ what must be true of any schedule, and to arithmetic that can be done by hand.
 
 import sys
 
-import numpy as np
 import pytest
+from timing_kernels import timed
 
 from accelopt.sim.dialects.neuronxcc import isa as nisa
 from accelopt.sim.dialects.neuronxcc import language as nl
-from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
-from accelopt.sim.timing import profile
 from accelopt.sim.timing.account.explanation import critical_path, critical_steps
 from accelopt.sim.timing.instruction_costs import bill
 from accelopt.sim.timing.occupancy import memory_use
 from accelopt.sim.timing.what_if import what_ifs, without_engines
-from accelopt.sim.trace import AbstractTensor
 
 COUNT, WIDTH = 24, 2048
 
@@ -45,9 +42,7 @@ def crowded(x):
 
 
 def profiled(kernel, count=COUNT):
-    return profile(
-        trace_kernel(kernel, [AbstractTensor((count, 128, WIDTH), np.dtype(np.float32))])
-    )
+    return timed(kernel, (count, 128, WIDTH))
 
 
 @pytest.fixture(scope="module")
@@ -85,8 +80,7 @@ def test_more_sbuf_helps_a_kernel_that_spills_and_is_not_asked_of_one_that_fits(
     found = profiled(crowded, 60)
     assert found.spills
     assert named(found, "sbuf").latency_ms < 0.95 * found.latency_ms
-    small = profile(trace_kernel(copied, [AbstractTensor((128, 64), np.dtype("f4"))]))
-    assert not [w for w in what_ifs(small) if w.subject == "sbuf"]
+    assert not [w for w in what_ifs(timed(copied, (128, 64))) if w.subject == "sbuf"]
 
 
 def copied(x):

@@ -41,18 +41,23 @@ def slope_ns(kernel, few: int, many: int, *arguments, **options) -> float:
     return (high - low) * 1e6 / (many - few)
 
 
+def stored(tile):
+    """The output of a kernel that holds a tile."""
+    out = nl.ndarray(tile.shape, dtype=tile.dtype, buffer=nl.shared_hbm)
+    nl.store(out, tile)
+    return out
+
+
 # Kernels that Python unrolls.
 
 
 def uneven_pieces(x):
     """One tile, loaded in two pieces whose widths have no common measure but 4, and stored whole."""
-    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     tile = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
     rows, width = x.shape
     tile[0:rows, 0:100] = nl.load(x[0:rows, 0:100])
     tile[0:rows, 100:width] = nl.load(x[0:rows, 100:width])
-    nl.store(out, tile)
-    return out
+    return stored(tile)
 
 
 def refilled_bank(left, right):
@@ -72,12 +77,10 @@ def refilled_bank(left, right):
 
 
 def dependent_activations(x, count):
-    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     tile = nl.load(x)
     for _ in nl.static_range(count):
         tile = nisa.activation(nl.copy, tile, scale=2.0)
-    nl.store(out, tile)
-    return out
+    return stored(tile)
 
 
 def independent_activations(x, count):
@@ -95,14 +98,12 @@ def independent_activations(x, count):
 def tiled_vector(x, width):
     """x + x over tiles `width` wide, all of x in SBUF."""
     rows, total = x.shape
-    out = nl.ndarray((rows, total), dtype=x.dtype, buffer=nl.shared_hbm)
     data = nl.load(x)
     result = nl.ndarray((rows, total), dtype=x.dtype, buffer=nl.sbuf)
     for i in nl.sequential_range(total // width):
         span = nl.ds(i * width, width)
         result[0:rows, span] = nisa.tensor_tensor(data[0:rows, span], data[0:rows, span], nl.add)
-    nl.store(out, result)
-    return out
+    return stored(result)
 
 
 def rows_at_once(x, partitions):
@@ -133,7 +134,6 @@ def scale_bias_exp(x, scale, bias, fused):
 def exp_summed_in_the_engine(x):
     """The sum of exp over four tiles: only the last instruction reads the accumulated sum out."""
     rows, total = x.shape
-    out = nl.ndarray((rows, 1), dtype=x.dtype, buffer=nl.shared_hbm)
     tile, found = nl.load(x), nl.ndarray((rows, 1), dtype=x.dtype, buffer=nl.sbuf)
     commands = nisa.reduce_cmd
     step = total // 4
@@ -143,8 +143,7 @@ def exp_summed_in_the_engine(x):
         middle = tile[0:rows, i * step : (i + 1) * step]
         nisa.activation(nl.exp, middle, reduce_op=nl.add, reduce_cmd=commands.reduce)
     nisa.activation(nl.exp, last, reduce_op=nl.add, reduce_cmd=commands.reduce, reduce_res=found)
-    nl.store(out, found)
-    return out
+    return stored(found)
 
 
 def product(left, right, is_transpose):
@@ -188,7 +187,6 @@ def squared_in_siblings(x):
 
 def exp_and_sum(x, fused):
     """Row sums of exp(x), many times over, by one instruction or by two on one engine's data."""
-    out = nl.ndarray((128, 1), dtype=x.dtype, buffer=nl.shared_hbm)
     tile = nl.load(x)
     total = nl.zeros((128, 64), dtype=x.dtype, buffer=nl.sbuf)
     for i in nl.static_range(64):
@@ -200,8 +198,7 @@ def exp_and_sum(x, fused):
             e = nisa.activation(nl.exp, tile, scale=float(i))
             copied = nisa.tensor_scalar(e, nl.multiply, 2.0, engine=nisa.vector_engine)
             total[0:128, i : i + 1] = nisa.tensor_reduce(nl.add, copied, axis=1)
-    nl.store(out, nl.sum(total, axis=1))
-    return out
+    return stored(nl.sum(total, axis=1))
 
 
 def scores_and_sums(query, key, wanted, running):
@@ -229,7 +226,6 @@ def scores_and_sums(query, key, wanted, running):
 
 def two_engines(x, first, second):
     """Independent work, alternately on two engines, one of several places."""
-    out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
     tile = nl.load(x)
     kept = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.sbuf)
     for i in nl.static_range(32):
@@ -238,27 +234,23 @@ def two_engines(x, first, second):
             kept[0:128, place : place + 1] = nisa.tensor_copy(
                 made[0:128, 0:1], engine=nisa.vector_engine
             )
-    nl.store(out, kept)
-    return out
+    return stored(kept)
 
 
 def column_by_column(x):
     """An affine loop of instructions on one element a partition."""
     rows, total = x.shape
-    out = nl.ndarray((rows, total), dtype=x.dtype, buffer=nl.shared_hbm)
     tile = nl.load(x)
     result = nl.ndarray((rows, total), dtype=x.dtype, buffer=nl.sbuf)
     for i in nl.affine_range(total):
         doubled = nisa.tensor_tensor(tile[0:rows, nl.ds(i, 1)], tile[0:rows, nl.ds(i, 1)], nl.add)
         result[0:rows, nl.ds(i, 1)] = nisa.reciprocal(doubled)
-    nl.store(out, result)
-    return out
+    return stored(result)
 
 
 def windows_one_by_one(x, weights, together=64):
     """The weighted sum of each window of four elements, a window at a time, in groups."""
     rows, total = x.shape
-    out = nl.ndarray((rows, total - 64), dtype=x.dtype, buffer=nl.shared_hbm)
     tile, weight = nl.load(x), nl.load(weights)
     result = nl.ndarray((rows, total - 64), dtype=x.dtype, buffer=nl.sbuf)
     for group in nl.affine_range((total - 64) // together):
@@ -266,14 +258,12 @@ def windows_one_by_one(x, weights, together=64):
             start = group * together + i
             product = nisa.tensor_tensor(tile[0:rows, nl.ds(start, 4)], weight, nl.multiply)
             result[0:rows, nl.ds(start, 1)] = nisa.tensor_reduce(nl.add, product, axis=[1])
-    nl.store(out, result)
-    return out
+    return stored(result)
 
 
 def windows(x, weights, together, in_psum, summed_in_psum):
     """The weighted sum of each window of three, with a margin of zeros, in groups of windows."""
     rows, total = x.shape
-    out = nl.ndarray((rows, total), dtype=x.dtype, buffer=nl.shared_hbm)
     tile = nl.zeros((rows, total + 2), dtype=x.dtype, buffer=nl.sbuf)
     tile[0:rows, 1 : total + 1] = nl.load(x)
     weight = nl.load(weights)
@@ -294,13 +284,11 @@ def windows(x, weights, together, in_psum, summed_in_psum):
                 result[0:rows, nl.ds(start, 1)] = one
         if summed_in_psum:
             result[0:rows, nl.ds(group * together, together)] = nisa.tensor_copy(sums)
-    nl.store(out, result)
-    return out
+    return stored(result)
 
 
 def scan_by_elements(x):
     rows, total = x.shape
-    out = nl.ndarray((rows, total), dtype=x.dtype, buffer=nl.shared_hbm)
     tile = nl.load(x)
     result = nl.ndarray((rows, total), dtype=x.dtype, buffer=nl.sbuf)
     result[0:rows, 0:1] = nl.copy(tile[0:rows, 0:1])
@@ -308,18 +296,15 @@ def scan_by_elements(x):
         result[0:rows, i : i + 1] = nisa.tensor_tensor(
             result[0:rows, i - 1 : i], tile[0:rows, i : i + 1], nl.add
         )
-    nl.store(out, result)
-    return out
+    return stored(result)
 
 
 def scan_by_instruction(x):
     rows, total = x.shape
-    out = nl.ndarray((rows, total), dtype=x.dtype, buffer=nl.shared_hbm)
     tile = nl.load(x)
     ones = nl.full((rows, total), 1.0, dtype=x.dtype, buffer=nl.sbuf)
     result = nisa.tensor_tensor_scan(ones, tile, initial=0.0, op0=nl.multiply, op1=nl.add)
-    nl.store(out, result)
-    return out
+    return stored(result)
 
 
 # DMA.
@@ -499,18 +484,15 @@ def load_twice(x, y):
 def multiply_tiles(a, b, count):
     """`count` products of two tiles, nothing else in the way."""
     shape = a.shape[1], b.shape[1]
-    out = nl.ndarray(shape, dtype=nl.float32, buffer=nl.shared_hbm)
     left, right = nl.load(a), nl.load(b)
     sums = nl.zeros(shape, dtype=nl.float32, buffer=nl.psum)
     for _ in nl.affine_range(count):
         sums += nisa.nc_matmul(left, right)
-    nl.store(out, nl.copy(sums))
-    return out
+    return stored(nl.copy(sums))
 
 
 def accumulate(a, b, in_psum):
     """Products of tiles, added up where they are made or in SBUF."""
-    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
     sums = nl.zeros((128, 512), dtype=nl.float32, buffer=nl.psum if in_psum else nl.sbuf)
     for i in (nl.affine_range if in_psum else nl.sequential_range)(a.shape[0]):
         product = nisa.nc_matmul(nl.load(a[i]), nl.load(b[i]))
@@ -518,8 +500,7 @@ def accumulate(a, b, in_psum):
             sums += product
         else:
             sums[...] = nl.add(sums, product)
-    nl.store(out, nl.copy(sums) if in_psum else sums)
-    return out
+    return stored(nl.copy(sums) if in_psum else sums)
 
 
 def variances(x, written_out):
@@ -554,7 +535,6 @@ def sums_at_once(a, b, banks):
 
 def matmul_with_transpose(x, w, transposed=True):
     """x (128, K) @ w (K, 512): every slice of x is transposed, but where x is (K, 128)."""
-    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
     left = nl.load(x) if transposed else None
     sums = nl.zeros((128, 512), dtype=nl.float32, buffer=nl.psum)
     for i in nl.affine_range(w.shape[0] // 128):
@@ -564,8 +544,7 @@ def matmul_with_transpose(x, w, transposed=True):
             sums += nl.matmul(left[0:128, span], right)
         else:
             sums += nisa.nc_matmul(nl.load(x[span, 0:128]), right)
-    nl.store(out, nl.copy(sums))
-    return out
+    return stored(nl.copy(sums))
 
 
 # For single passes of the chain.

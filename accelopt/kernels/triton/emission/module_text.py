@@ -49,22 +49,10 @@ def _expected(name, tensor, shape, dtype):
 '''
 
 
-def changed_inputs(algorithm: Algorithm) -> dict[str, str]:
-    """The results that lifting names after an input, since they lie in its memory: the host function
-    changes or returns it."""
-    found: dict[str, str] = {}
-    for output in algorithm.outputs:
-        for array in algorithm.inputs:
-            same = (math.prod(output.given), output.dtype) == (math.prod(array.given), array.dtype)
-            if output.name.rstrip("0123456789") == f"{array.name}_out" and same:
-                found[output.name] = array.name
-    return found
-
-
 def _returned_as_given(algorithm: Algorithm) -> Algorithm:
     """Without results that are an input that nothing changes."""
-    inputs, left = changed_inputs(algorithm), set[str]()
-    for name, array in inputs.items():
+    left = set[str]()
+    for name, array in ((a.name, a.updates) for a in algorithm.outputs if a.updates):
         definition = algorithm.definition(name)
         body = definition.expression if isinstance(definition, Map) else None
         own = element_number(
@@ -122,7 +110,7 @@ def kernels_text(algorithm: Algorithm, schedule: Schedule) -> KernelsText:
     arrays = arrays_of(ready)
     groups = groups_of(ready, tuple(kernel.members for kernel in schedule.kernels))
     results = [array.name for array in algorithm.outputs]
-    own = changed_inputs(algorithm)
+    own = {array.name: array.updates for array in algorithm.outputs if array.updates}
     kernels: list[str] = []
     launches: list[str] = []
     helpers: set[str] = set()

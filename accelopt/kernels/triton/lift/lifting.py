@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import traceback
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -193,13 +194,14 @@ def _tensors(returned: Any) -> Iterator[Tensor]:
 def _defined(host: Host, tensor: Tensor, taken: set[str], count: int) -> DefinedOutput:
     """What a tensor holds in the end."""
     trace, values = host.trace, host.trace.values
-    wanted = f"{tensor.buffer.name}_out" if tensor.buffer.name else "out" if count == 1 else "out0"
+    buffer, shape = tensor.buffer, tuple(tensor.shape) or (1,)
+    wanted = f"{buffer.name}_out" if buffer.name else "out" if count == 1 else "out0"
     name, number = wanted, 0
     while name in taken:
         number += 1
         name = f"{wanted.removesuffix('0')}{number}"
     taken.add(name)
-    shape = tuple(tensor.shape) or (1,)
+    all_of_it = (math.prod(shape), tensor.dtype) == (buffer.size, buffer.dtype)
     axes = tuple(Axis(f"o{n}", extent) for n, extent in enumerate(shape))
     indices = [index_of(a) if a.extent > 1 else index_of(a) * 0 for a in axes]
     value = tensor.value(indices[: tensor.ndim])
@@ -215,4 +217,6 @@ def _defined(host: Host, tensor: Tensor, taken: set[str], count: int) -> Defined
     joint, value = joined(values, axes, value)
     value = values.under(whole(values, value), ())
     joint = tuple(axis for axis in joint if axis.extent > 1) or joint[:1]
-    return DefinedOutput(name, joint, value, tensor.dtype.name, shape)
+    return DefinedOutput(
+        name, joint, value, tensor.dtype.name, shape, buffer.name if all_of_it else ""
+    )

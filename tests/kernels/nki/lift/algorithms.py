@@ -18,8 +18,10 @@ PLACES = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
           ast.FloorDiv: operator.floordiv}  # fmt: skip
 
 
-def array(name: str, *shape: int, given: tuple[int, ...] | None = None) -> ir.Array:
-    return ir.Array(name, shape, "float32", given or shape)
+def array(
+    name: str, *shape: int, given: tuple[int, ...] | None = None, dtype: str = "float32"
+) -> ir.Array:
+    return ir.Array(name, shape, dtype, given or shape)
 
 
 def read(name: str, *places: Axis | Index | int) -> ir.Read:
@@ -46,7 +48,9 @@ class Reader(dict[str, Axis]):
 
     def definition(self, node: ast.Assign) -> ir.Definition:
         [target], value = node.targets, node.value
-        name, axes = target.value.id, tuple(self[axis.id] for axis in items(target.slice))
+        places = items(target.slice) if isinstance(target, ast.Subscript) else ()
+        name = getattr(target, "value", target).id
+        axes = tuple(self[axis.id] for axis in places)
         if not (isinstance(value, ast.Call) and isinstance(value.func, ast.Subscript)):
             return ir.Map(name, axes, self.expression(value))
         along = tuple(self[axis.id] for axis in items(value.func.slice))
@@ -67,6 +71,8 @@ class Reader(dict[str, Axis]):
                 return read(name, *map(self.index, items(place)))
             case ast.BinOp(left, sign, right):
                 return apply(OPERATORS[type(sign)], *map(self.expression, (left, right)))
+            case ast.Call(ast.Name("position"), [place]):
+                return ir.Position(Index() + self.index(place))
             case ast.Call(ast.Name(name), arguments):
                 return apply(name, *map(self.expression, arguments))
             case ast.IfExp(test, yes, no):
@@ -98,14 +104,22 @@ def written(
     inputs: Mapping[str, tuple[int, ...]],
     *lines: str,
     given: Mapping[str, tuple[int, ...]] = {},
+    results: Sequence[str] = (),
+    dtype: str = "float32",
 ) -> ir.Algorithm:
-    """An algorithm of axes and arrays by name; the last definition is its result. `given` are the
-    shapes that the kernel has arrays in, where they are others."""
+    """An algorithm of axes and arrays by name; the last definition is its result, or `results` are. `given` are
+    the shapes that the kernel has arrays in, where they are others."""
     reader = Reader({axis: Axis(axis, size) for axis, size in sizes.items()})
     definitions = tuple(reader.definition(one) for one in ast.parse("\n".join(lines)).body)
-    arrays = tuple(array(one, *shape, given=given.get(one)) for one, shape in inputs.items())
-    shape = (axis.extent for axis in definitions[-1].axes)
-    return ir.Algorithm(name, arrays, definitions, (array("out", *shape, given=given.get("out")),))
+    shapes = {d.out: tuple(axis.extent for axis in d.axes) for d in definitions}
+    outs = {one: shapes[one] for one in results or (definitions[-1].out,)}
+    inputs, outputs = (
+        tuple(
+            array(one, *shape, given=given.get(one), dtype=dtype) for one, shape in arrays.items()
+        )
+        for arrays in (inputs, outs)
+    )
+    return ir.Algorithm(name, inputs, definitions, outputs)
 
 
 def matmul(m: int, k: int, n: int) -> ir.Algorithm:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from kernel_heads import nki_kernel
+from lifted_text import lifted, traced
 
 from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.functions import CONVERSIONS, FUNCTIONS
@@ -14,8 +15,6 @@ from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.starts import starting_nests
 from accelopt.sim import compute, dtypes
-from accelopt.sim.dialects.dialect import trace_kernel
-from accelopt.sim.kernel_loading import load, specs_of
 
 KERNEL = nki_kernel("""def kernel(x):
     out = nl.ndarray(x.shape, dtype=nl.{made}, buffer=nl.shared_hbm)
@@ -36,9 +35,7 @@ X = np.random.default_rng(1).normal(size=(256, 48)).astype(np.float32)
 @pytest.mark.parametrize("made", ["int8", "int32", "float32"])
 @pytest.mark.parametrize("kept", ["int8", "uint8", "int32"])
 def test_what_is_converted_lifts_and_is_written_by_nests(kept: str, made: str) -> None:
-    program = trace_kernel(
-        load(KERNEL.format(kept=kept, made=made), "kernel.py").kernel, specs_of([X]), target="trn2"
-    )
+    program = traced(KERNEL.format(kept=kept, made=made), [X])
     expected = compute.execute(program, [X.copy()])
     algorithm = lift(program)
     assert f"{kept}(" in algorithm_text(algorithm)
@@ -48,10 +45,8 @@ def test_what_is_converted_lifts_and_is_written_by_nests(kept: str, made: str) -
         source = lower_nest(algorithm, nest, target="trn2", dialect="nki").source
         if source not in tried and len(tried) < 4:
             tried.add(source)
-            written = trace_kernel(load(source, "nest.py").kernel, specs_of([X]), target="trn2")
-            for mine, its, all_ in zip(
-                compute.execute(written, [X.copy()]), expected, exact, strict=True
-            ):
+            written = compute.execute(traced(source, [X]), [X.copy()])
+            for mine, its, all_ in zip(written, expected, exact, strict=True):
                 assert mine.dtype == its.dtype
                 assert np.allclose(mine.ravel(), its.ravel(), rtol=1e-5, atol=1e-4)
                 assert np.allclose(all_.ravel(), its.ravel(), rtol=1e-5, atol=1e-4)
@@ -84,9 +79,6 @@ RAGGED_SCAN = nki_kernel("""def kernel(x):
 @pytest.mark.parametrize("rows", [256, 192])
 def test_a_recurrence_over_groups_of_rows_is_one(rows: int) -> None:
     given = np.random.default_rng(2).uniform(size=(rows, 96)).astype(np.float32)
-    program = trace_kernel(load(RAGGED_SCAN, "scan.py").kernel, specs_of([given]), target="trn2")
-    (expected,) = compute.execute(program, [given.copy()])
-    algorithm = lift(program)
-    (found,) = evaluate(algorithm, {"x": given})
+    algorithm, found, expected = lifted(RAGGED_SCAN, [given])
     assert np.allclose(found, expected, rtol=1e-5)
     assert len(algorithm.definitions) == 1

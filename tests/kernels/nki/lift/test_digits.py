@@ -11,10 +11,7 @@ from accelopt.algorithm.notation import algorithm_text
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifting import lift
 
-HEAD = nki_kernel("")
-UNPACKED = (
-    HEAD
-    + """def kernel(x, scale):
+UNPACKED = nki_kernel("""def kernel(x, scale):
     out = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.shared_hbm)
     packed, factor = nl.load(x), nl.load(scale)
     wide = nl.ndarray((128, 32), dtype=nl.int32, buffer=nl.sbuf)
@@ -26,21 +23,15 @@ UNPACKED = (
     nisa.tensor_scalar(dst=made, data=made, op0=nl.subtract, operand0=8.0, op1=nl.multiply, operand1=factor)
     nl.store(out, made)
     return out
-"""
-)
-BITS = (
-    HEAD
-    + """def kernel(x):
+""")
+BITS = nki_kernel("""def kernel(x):
     out = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.shared_hbm)
     made = nl.ndarray(x.shape, dtype=nl.{dtype}, buffer=nl.sbuf)
     nisa.tensor_scalar(dst=made, data=nl.load(x), op0=nl.{name}, operand0={number})
     nl.store(out, nl.copy(made, dtype=nl.float32))
     return out
-"""
-)
-SWAPPED = (
-    HEAD
-    + """def kernel(x):
+""")
+SWAPPED = nki_kernel("""def kernel(x):
     out = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.shared_hbm)
     tile = nl.load(x)
     high, low, made = (nl.ndarray(x.shape, dtype=nl.uint8, buffer=nl.sbuf) for _ in range(3))
@@ -49,11 +40,8 @@ SWAPPED = (
     nisa.tensor_tensor(dst=made, data1=low, data2=high, op=nl.bitwise_or)
     nl.store(out, nl.copy(made, dtype=nl.float32))
     return out
-"""
-)
-FIRST = (
-    HEAD
-    + """def kernel(x):
+""")
+FIRST = nki_kernel("""def kernel(x):
     out = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.shared_hbm)
     tile = nl.load(x)
     top = nl.ndarray((128, 8), dtype=x.dtype, buffer=nl.sbuf)
@@ -62,11 +50,8 @@ FIRST = (
     nisa.nc_find_index8(dst=at, data=tile, vals=top)
     nl.store(out, nl.copy(at[:, {0}:{0} + 1], dtype=nl.float32))
     return out
-"""
-)
-EXTREME = (
-    HEAD
-    + """def kernel(x):
+""")
+EXTREME = nki_kernel("""def kernel(x):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     tile = nl.load(x)
     made = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.sbuf)
@@ -77,8 +62,7 @@ EXTREME = (
         nisa.tensor_copy(dst=made[:, t:t + 1], src=most)
     nl.store(out, made)
     return out
-"""
-)
+""")
 RNG = np.random.default_rng(4)
 SCALE = RNG.normal(size=(128, 1)).astype(np.float32)
 

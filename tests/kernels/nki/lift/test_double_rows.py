@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ml_dtypes
 import numpy as np
+from kernel_heads import nki_kernel
 from lifted_text import traced
 
 from accelopt.algorithm.evaluation import evaluate
@@ -14,14 +15,7 @@ from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.sim import compute
 from accelopt.sim.timing import profile
 
-KERNEL = """
-import nki
-import nki.isa as nisa
-import nki.language as nl
-
-
-@nki.jit
-def kernel(xT, w):
+KERNEL = nki_kernel("""def kernel(xT, w):
     out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
     x = nl.ndarray((128, 16, 128), dtype=xT.dtype, buffer=nl.sbuf)
     nisa.dma_copy(dst=x, src=xT.ap([[128, 128], [128 * 128, 16], [1, 128]]))
@@ -32,7 +26,7 @@ def kernel(xT, w):
         PRODUCT
     nl.store(out, nl.copy(acc))
     return out
-"""
+""")
 SINGLE = "nisa.nc_matmul(dst=acc, stationary=x[:, j, :], moving=ws[:, j, :], accumulate=j > 0)"
 DOUBLE = SINGLE.replace("j, :]", "j:j + 2, :]").replace(
     "j > 0)", "j > 0, perf_mode=nisa.matmul_perf_mode.double_row)"

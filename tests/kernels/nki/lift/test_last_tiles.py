@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from kernel_heads import nki_kernel
+from lifted_text import traced
 
 from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.notation import algorithm_text
 from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.sim import compute
-from accelopt.sim.dialects.dialect import trace_kernel
-from accelopt.sim.kernel_loading import load, specs_of
 
-KERNEL = """
-import nki
-import nki.isa as nisa
-import nki.language as nl
-
-
-@nki.jit
-def kernel(x):
+KERNEL = nki_kernel("""def kernel(x):
     R, C = x.shape
     out = nl.ndarray((1, C), dtype=nl.float32, buffer=nl.shared_hbm)
     acc = nl.full((128, C), {neutral}, dtype=nl.float32, buffer=nl.sbuf)
@@ -35,15 +28,14 @@ def kernel(x):
     nisa.nc_transpose(dst=row, data=column)
     nl.store(out, nl.copy(row))
     return out
-"""
+""")
 
 
 @pytest.mark.parametrize("rows", [263, 384, 100])
 @pytest.mark.parametrize(("op", "neutral"), [("add", "0.0"), ("maximum", "-1e38")])
 def test_tiles_and_partitions_are_one_axis_of_rows(rows: int, op: str, neutral: str) -> None:
     x = np.random.default_rng(4).normal(size=(rows, 32)).astype(np.float32)
-    text = KERNEL.format(op=op, neutral=neutral)
-    program = trace_kernel(load(text, "kernel.py").kernel, specs_of([x]), target="trn2")
+    program = traced(KERNEL.format(op=op, neutral=neutral), [x])
     algorithm = lift(program)
     (exact,) = evaluate(algorithm, {"x": x.astype(np.float64)})
     (found,) = compute.execute(program, [x])

@@ -6,21 +6,19 @@ Evidence: the reference is NumPy's; the second store of a step writes a part of 
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from kernel_heads import neuronxcc_kernel
-from warm import core
+from lifted_text import traced
+from warm import computed
 
 from accelopt.algorithm.evaluation import evaluate
-from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.nest import default_nest
 from tests.kernels.nki.lift import algorithms
 
-STEPS = neuronxcc_kernel("""def heat(u):
+STEPS = neuronxcc_kernel("""def kernel(u):
     n, _ = u.shape
     out = nl.ndarray((n, n), dtype=u.dtype, buffer=nl.shared_hbm)
     a = nl.ndarray((n, n), dtype=u.dtype, buffer=nl.hbm)
@@ -48,16 +46,12 @@ STEPS = neuronxcc_kernel("""def heat(u):
 
 
 @pytest.mark.parametrize("steps", (2, 4))
-def test_steps_through_arrays_stay_steps(steps: int, tmp_path: Path) -> None:
+def test_steps_through_arrays_stay_steps(steps: int) -> None:
     """Composed, each element of four steps of a stencil is a sum of 41; the arrays between are written
     twice, partly by a second store. Each step is one definition, without sums or floors."""
-    path = tmp_path / "kernel.py"
-    path.write_text(
-        STEPS.replace("4)", f"{steps})").replace(
-            "a, b, a, out", f"{'a, b, a, '[-3 * steps + 3 :]}out"
-        )
-    )
-    algorithm = lift(core().compile(str(path), [TensorArgument((256, 256), "float32")]).program)
+    grids = f"{'a, b, a, '[-3 * steps + 3 :]}out"
+    text = STEPS.replace("4)", f"{steps})").replace("a, b, a, out", grids)
+    algorithm = lift(traced(text, [np.zeros((256, 256), np.float32)], "trn1"))
     assert [len(d.axes) for d in algorithm.definitions] == [2] * steps
     u = np.random.default_rng(2).standard_normal((256, 256))
     wanted = u
@@ -67,16 +61,12 @@ def test_steps_through_arrays_stay_steps(steps: int, tmp_path: Path) -> None:
         new[1:-1, 1:-1] = 0.6 * wanted[1:-1, 1:-1] + 0.1 * around
         wanted = new
     np.testing.assert_allclose(evaluate(algorithm, {"u": u})[0], wanted, rtol=1e-6, atol=1e-7)
-    nest = default_nest(algorithm)
-    path.write_text(lower_nest(algorithm, nest).source)
-    device = core()
-    (got,) = device.compile(str(path), [TensorArgument((256, 256), "float32")]).run(
-        [u.astype(np.float32)]
-    )
+    source = lower_nest(algorithm, default_nest(algorithm)).source
+    (got,) = computed(source, [u.astype(np.float32)])
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_rows_of_a_step_are_read_in_the_image_that_holds_them(tmp_path: Path) -> None:
+def test_rows_of_a_step_are_read_in_the_image_that_holds_them() -> None:
     """Of rows that are numbered through all images, the row below is one of the same image where there is
     one: no sum of axes says so but under that condition."""
     images = algorithms.written(
@@ -84,10 +74,8 @@ def test_rows_of_a_step_are_read_in_the_image_that_holds_them(tmp_path: Path) ->
         "y[k, n] = exp(x[k, n])",
         "out[b, h, n] = y[b * 24 + h, n] + y[b * 24 + h + 1, n] if 22 - h >= 0 else y[b * 24 + h, n]",
     )  # fmt: skip
-    path = tmp_path / "kernel.py"
-    path.write_text(lower_nest(images, default_nest(images)).source)
     x = np.random.default_rng(5).standard_normal((4 * 24, 64)).astype(np.float32)
-    (got,) = core().compile(str(path), [TensorArgument(x.shape, "float32")]).run([x])
+    (got,) = computed(lower_nest(images, default_nest(images)).source, [x])
     y = np.exp(x.astype(np.float64)).reshape(4, 24, 64)
     y[:, :-1] += y[:, 1:].copy()
     np.testing.assert_allclose(got.reshape(y.shape), y, rtol=1e-5)

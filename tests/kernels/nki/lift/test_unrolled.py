@@ -5,21 +5,19 @@ Evidence: `evaluate` of what is lifted against NumPy's own, in fp64.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
-from warm import core
+from kernel_heads import nki_kernel
+from lifted_text import traced
 
 from accelopt.algorithm.contraction import contraction
 from accelopt.algorithm.evaluation import evaluate
-from accelopt.algorithm.ir import Algorithm, Scan, Where, expressions_of, walk
-from accelopt.kernels.nki.devices.protocol import TensorArgument
+from accelopt.algorithm.ir import Scan, Where, expressions_of, walk
 from accelopt.kernels.nki.lift.lifting import lift
 
-HEADER = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n"
-HEADS = (
-    HEADER
-    + """
+HEADS = """import nki
+import nki.isa as nisa
+import nki.language as nl
+
 
 def turned(xt, heads):
     y = nl.ndarray((128, heads, 32), dtype=nl.float32, buffer=nl.sbuf)
@@ -31,19 +29,13 @@ def turned(xt, heads):
 
 
 @nki.jit
-def heads(x):
+def kernel(x):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     xt = nl.load(x)
     nl.store(out, turned(xt, x.shape[1]))
     return out
 """
-)
-CHUNKS = (
-    HEADER
-    + """
-
-@nki.jit
-def chunks(k, v, w):
+CHUNKS = nki_kernel("""def kernel(k, v, w):
     out = nl.ndarray((4, 64, 32), dtype=v.dtype, buffer=nl.shared_hbm)
     wt = nl.load(w)
     state = nl.zeros((64, 32), dtype=nl.float32, buffer=nl.sbuf)
@@ -57,19 +49,11 @@ def chunks(k, v, w):
         nisa.tensor_scalar(dst=state, data=state, op0=nl.multiply, operand0=0.5)
         nisa.tensor_tensor(dst=state, data1=state, data2=p, op=nl.add)
     return out
-"""
-)
+""")
 
 
-def lifted(source: str, folder: Path, *shapes: tuple[int, ...]) -> Algorithm:
-    path = folder / "kernel.py"
-    path.write_text(source)
-    given = [TensorArgument(shape, "float32") for shape in shapes]
-    return lift(core("trn2").compile(str(path), given).program)
-
-
-def test_heads_that_python_loops_over_are_an_axis(tmp_path: Path) -> None:
-    algorithm = lifted(HEADS, tmp_path, (128, 12, 32))
+def test_heads_that_python_loops_over_are_an_axis() -> None:
+    algorithm = lift(traced(HEADS, [np.zeros((128, 12, 32), np.float32)]))
     parts = [p for d in algorithm.definitions for e in expressions_of(d) for p in walk(e)]
     assert not any(isinstance(part, Where) for part in parts)
     assert len(algorithm.definitions) == 2
@@ -78,10 +62,11 @@ def test_heads_that_python_loops_over_are_an_axis(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, x * x.sum(axis=2, keepdims=True), rtol=1e-12)
 
 
-def test_a_state_that_is_scaled_between_chunks_is_a_recurrence(tmp_path: Path) -> None:
+def test_a_state_that_is_scaled_between_chunks_is_a_recurrence() -> None:
     """What an iteration finds is the state of the one before; the sum that it adds has three factors, one
     of which has the summed axis alone, and is a product of matrices."""
-    algorithm = lifted(CHUNKS, tmp_path, (4, 128, 64), (4, 128, 32), (128, 1))
+    shapes = ((4, 128, 64), (4, 128, 32), (128, 1))
+    algorithm = lift(traced(CHUNKS, [np.zeros(shape, np.float32) for shape in shapes]))
     product, state, *_ = algorithm.definitions
     assert isinstance(state, Scan) and contraction(product) is not None
     rng = np.random.default_rng(2)

@@ -7,16 +7,13 @@ nests of both make.
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-from warm import core
+from warm import computed
 
 from accelopt.algorithm.evaluation import evaluate
-from accelopt.algorithm.index import Axis, Index, index_of
-from accelopt.algorithm.ir import Algorithm, Array, Map, Read, Reduce
-from accelopt.kernels.nki.devices.protocol import TensorArgument
+from accelopt.algorithm.ir import Algorithm
 from accelopt.kernels.nki.nests.computed_together import (
     NotTogether,
     appended,
@@ -32,75 +29,56 @@ from accelopt.kernels.nki.nests.starts import starting_nests
 from accelopt.kernels.nki.nests.value_graphs import Reading
 from accelopt.sim.dialects.dialect import Dialect
 from accelopt.sim.dtypes import parse
-from tests.kernels.nki.lift.algorithms import apply, read
-
-B, J, M, K, L, N, T, W = (
-    Axis(name, n) for name, n in zip("bjmklntw", (2, 256, 256, 256, 32, 32, 128, 3), strict=True)
-)
+from tests.kernels.nki.lift.algorithms import written
 
 
-def array(name: str, *axes: Axis) -> Array:
-    """An array of fp32 with these axes."""
-    shape = tuple(axis.extent for axis in axes)
-    return Array(name, shape, "float32", shape)
-
-
-def attention(shift: float) -> Algorithm:
-    """Linear attention: a state, a sum over keys that a normal form took a summand out of, their quotient."""
-    fk = apply("add", apply("maximum", read("k", B, J, L), 0.0), shift)
-    fq = apply("add", apply("maximum", read("q", B, M, L), 0.0), shift)
-    total = fk.arguments[0] if shift else apply("exp", read("k", B, J, L))
-    back = apply("add", read("total", B, L), shift * J.extent) if shift else read("total", B, L)
-    fk = fk if shift else apply("exp", read("k", B, J, L))
-    out = array("out", B, M, N)
-    return Algorithm("attention", (array("q", B, M, L), array("k", B, J, L), array("v", B, J, N)), (
-        Reduce("total", (B, L), (J,), "add", total),
-        Reduce("norm", (B, M), (L,), "add", apply("multiply", fq, back)),
-        Reduce("state", (B, N, L), (J,), "add", apply("multiply", read("v", B, J, N), fk)),
-        Reduce("wide", (B, M, N), (L,), "add", apply("multiply", read("state", B, N, L), fq)),
-        Map("out", (B, M, N), apply("divide", read("wide", B, M, N), read("norm", B, M))),
-    ), (out,))  # fmt: skip
+def attention(shift: float, until: str = "out", *lines: str) -> Algorithm:
+    """Linear attention: a state, a sum over keys that a normal form took a summand out of, their quotient; or
+    up to one definition, and others in place of the rest."""
+    fk = f"maximum(k[b, j, l], 0.0) + {shift}" if shift else "exp(k[b, j, l])"
+    fq = f"(maximum(q[b, m, l], 0.0) + {shift})"
+    definitions = {
+        "total": f"total[b, l] = add[j]({'maximum(k[b, j, l], 0.0)' if shift else fk})",
+        "norm": f"norm[b, m] = add[l]({fq} * {f'(total[b, l] + {shift * 256})' if shift else 'total[b, l]'})",
+        "state": f"state[b, n, l] = add[j](v[b, j, n] * ({fk}))",
+        "wide": f"wide[b, m, n] = add[l](state[b, n, l] * {fq})",
+        "out": "out[b, m, n] = wide[b, m, n] / norm[b, m]",
+    }
+    kept = list(definitions.values())[: list(definitions).index(until) + 1]
+    sizes = {"b": 2, "j": 256, "m": 256, "l": 32, "n": 32}
+    inputs = {"q": (2, 256, 32), "k": (2, 256, 32), "v": (2, 256, 32)}
+    return written("attention", sizes, inputs, *kept, *lines)
 
 
 def both_ways() -> Algorithm:
     """The largest of a product by rows and by columns."""
-    place = (index_of(M),)
-    return Algorithm("both_ways", (array("a", L, K), array("c", L, M)), (
-        Reduce("product", (K, M), (L,), "add", apply("multiply", read("a", L, K), read("c", L, M))),
-        Reduce("by_row", (K,), (M,), "maximum", read("product", K, M)),
-        Reduce("by_column", (M,), (K,), "maximum", read("product", K, M)),
-        Map("out", (M,), apply("subtract", Read("by_row", place), Read("by_column", place))),
-    ), (array("out", M),))  # fmt: skip
+    return written(
+        "both_ways", {"m": 256, "k": 256, "l": 32}, {"a": (32, 256), "c": (32, 256)},
+        "product[k, m] = add[l](a[l, k] * c[l, m])",
+        "by_row[k] = maximum[m](product[k, m])",
+        "by_column[m] = maximum[k](product[k, m])",
+        "out[m] = by_row[m] - by_column[m]",
+    )  # fmt: skip
 
 
 def column_norm() -> Algorithm:
     """Each column of an input over its sum of squares, times a gain."""
-    scale = apply("divide", read("gain", N), read("total", N))
-    return Algorithm("norm", (array("x", M, N), array("gain", N)), (
-        Reduce("total", (N,), (M,), "add", apply("square", read("x", M, N))),
-        Map("out", (M, N), apply("multiply", read("x", M, N), scale)),
-    ), (array("out", M, N),))  # fmt: skip
+    return written(
+        "norm", {"m": 256, "n": 32}, {"x": (256, 32), "gain": (32,)},
+        "total[n] = add[m](square(x[m, n]))",
+        "out[m, n] = x[m, n] * (gain[n] / total[n])",
+    )  # fmt: skip
 
 
 def taps() -> Algorithm:
     """A depthwise filter over time, and three tiles that are added up with numbers by row, both of two blocks of rows."""
-    given = (
-        array("x", M, Axis("t", 130)),
-        array("w", M, W),
-        array("a", M, T),
-        array("b", M, T),
-        array("c", M, T),
-    )
-    tap, own = (
-        Read("x", (index_of(M), index_of(T) + index_of(W))),
-        Read("w", (index_of(M), Index(1))),
-    )
-    mixed = apply("subtract", apply("multiply", read("a", M, T), own), read("b", M, T))
-    mixed = apply("add", apply("add", mixed, apply("multiply", read("c", M, T), 0.5)), 1.0)
-    return Algorithm("taps", tuple(replace(a, dtype="bfloat16") for a in given), (
-        Reduce("filtered", (M, T), (W,), "add", apply("multiply", tap, read("w", M, W))),
-        Map("out", (M, T), apply("maximum", mixed, 0.0)),
-    ), (array("out", M, T),))  # fmt: skip
+    made = written(
+        "taps", {"m": 256, "t": 128, "w": 3},
+        {"x": (256, 130), "w": (256, 3), **dict.fromkeys("abc", (256, 128))},
+        "filtered[m, t] = add[w](x[m, t + w] * w[m, w])",
+        "out[m, t] = maximum(a[m, t] * w[m, 1] - b[m, t] + c[m, t] * 0.5 + 1.0, 0.0)",
+    )  # fmt: skip
+    return replace(made, inputs=tuple(replace(one, dtype="bfloat16") for one in made.inputs))
 
 
 def given(algorithm: Algorithm) -> dict[str, np.ndarray]:
@@ -122,7 +100,7 @@ def test_sums_become_columns(shift: float) -> None:
     whole = attention(shift)
     made = appended(appended(whole, "total", "state"), "norm", "wide")
     assert [d.out for d in made.definitions] == ["state", "wide", "out"]
-    assert made.definition("state").axes[1].extent == N.extent + 1
+    assert made.definition("state").axes[1].extent == 32 + 1
     np.testing.assert_allclose(told(made), told(whole), rtol=1e-9)
     assert list(appending(made)) == []
 
@@ -133,10 +111,8 @@ def test_what_is_no_column() -> None:
     with pytest.raises(NotTogether, match="norm sums nothing that state multiplies"):
         appended(whole, "norm", "state")
     with pytest.raises(NotTogether, match="wide is a result"):
-        appended(Algorithm("a", whole.inputs, whole.definitions[:4], (array("wide", B, M, N),)),
-                 "norm", "wide")  # fmt: skip
-    reader = Map("out", (B, L), apply("sqrt", read("total", B, L)))
-    bare = Algorithm("a", whole.inputs, (*whole.definitions[:3], reader), (array("out", B, L),))
+        appended(attention(0.5, "wide"), "norm", "wide")
+    bare = attention(0.5, "state", "out[b, l] = sqrt(total[b, l])")
     with pytest.raises(NotTogether, match="total lacks 128 of what state multiplies"):
         appended(bare, "total", "state")
 
@@ -198,7 +174,7 @@ def test_primitives_say_why_not() -> None:
     "whole, target",
     [(attention(0.5), "trn2"), (both_ways(), "trn1"), (column_norm(), "trn2"), (taps(), "trn1")],
 )
-def test_kernels_of_them_compute_the_same(whole: Algorithm, target: str, tmp_path: Path) -> None:
+def test_kernels_of_them_compute_the_same(whole: Algorithm, target: str) -> None:
     """The first and the last of the nests that a search begins with, of each kind."""
     nests = [
         n
@@ -207,11 +183,7 @@ def test_kernels_of_them_compute_the_same(whole: Algorithm, target: str, tmp_pat
     ]
     chosen = [nests[0], nests[-1], max(nests, key=lambda nest: len(nest.contracted))]
     dialect: Dialect = "nki" if target == "trn2" else "neuronxcc"
-    inputs = given(whole)
-    for number, nest in enumerate(chosen):
-        path = tmp_path / f"kernel{number}.py"
-        path.write_text(lower_nest(whole, nest, target=target, dialect=dialect).source)
-        arguments = [TensorArgument(a.shape, a.dtype) for a in whole.inputs]
-        kernel = core(target).compile(str(path), arguments)
-        (found,) = kernel.run([inputs[a.name] for a in whole.inputs])
+    for nest in chosen:
+        source = lower_nest(whole, nest, target=target, dialect=dialect).source
+        (found,) = computed(source, list(given(whole).values()), target)
         np.testing.assert_allclose(found, told(whole), rtol=2e-4, atol=2e-5)

@@ -15,11 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kernel_heads import nki_kernel
-from warm import core
+from warm import computed
 
 from accelopt.algorithm.ir import Algorithm
 from accelopt.kernels.nki.arguments import ParameterFacts
-from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.nests.emission import CORES
 from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, default_nest
@@ -73,20 +72,20 @@ def halved(algorithm: Algorithm) -> Iterator[Nest]:
 
 
 @pytest.mark.parametrize("algorithm", [*SOME, MIXED], ids=lambda a: a.name)
-def test_halves_on_two_cores_are_the_whole(algorithm: Algorithm, tmp_path: Path) -> None:
+def test_halves_on_two_cores_are_the_whole(algorithm: Algorithm) -> None:
     for nest in itertools.islice(halved(algorithm), 3):
         source = lower_nest(algorithm, nest, target="trn2", dialect="nki").source
         assert "nl.program_id(0)" in source and source.endswith(f"kernel = kernel[{CORES}]\n")
-        check(algorithm, nest, "nki", tmp_path)
+        check(algorithm, nest, "nki")
 
 
 @pytest.mark.parametrize(
     "seed", [*range(4), *(pytest.param(n, marks=pytest.mark.slow) for n in range(4, 40))]
 )
-def test_halves_of_random_algorithms(seed: int, tmp_path: Path) -> None:
+def test_halves_of_random_algorithms(seed: int) -> None:
     algorithm = random_algorithm(seed)
     for nest in itertools.islice(halved(algorithm), 2):
-        check(algorithm, nest, "nki", tmp_path)
+        check(algorithm, nest, "nki")
 
 
 def test_a_core_brings_what_lies_between_at_once() -> None:
@@ -150,8 +149,6 @@ def test_a_kernel_of_one_core_may_be_given_both(launch: str, tmp_path: Path) -> 
     assert lifted.interface.cores == 1 and lifted.on_cores(2).interface.cores == CORES
     text = lifted.authored(lifted.lowered(next(halved(lifted.algorithm)), "trn2").source)
     assert text.count("scaled[2]") == 1
-    path.write_text(text)
     given = np.random.default_rng(3).normal(size=(512, 64)).astype(np.float32)
-    specs = [TensorArgument(given.shape, "float32")]
-    (found,) = core("trn2").compile(str(path), specs).run([given])
+    (found,) = computed(text, [given], "trn2")
     assert np.allclose(found, np.exp(given) * 0.5, rtol=1e-5)

@@ -9,22 +9,22 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 from kernel_heads import neuronxcc_kernel, nki_kernel
-from warm import core
+from warm import computed
 
 from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.ir import from_json
 from accelopt.algorithm.least_work import least_work
 from accelopt.algorithm.notation import algorithm_text
-from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.starts import starting_nests
+from accelopt.kernels.nki.translation.translate import translate
+from tests.kernels.nki.lift.lifted_text import traced
 
 NEURONXCC = neuronxcc_kernel("").replace("\n\n", "\nimport neuronxcc.nki.typing as nt\n\n", 1)
 NKI = nki_kernel("")
@@ -38,20 +38,6 @@ POSITIONS = """def kernel(ids, words, places):
         nl.store(out[t * 128 + i_p, i_f], word + nl.load(places[(t % 2) * 128 + i_p, i_f]))
     return out
 """
-POSITIONS_NKI = """def kernel(ids, words, places):
-    n, d = ids.shape[0], words.shape[1]
-    out = nl.ndarray((n, d), dtype=words.dtype, buffer=nl.shared_hbm)
-    for t in range(n // 128):
-        at = nl.ndarray((128, 1), dtype=nl.int32, buffer=nl.sbuf)
-        nisa.dma_copy(dst=at, src=ids[t * 128:(t + 1) * 128, :])
-        word = nl.ndarray((128, d), dtype=words.dtype, buffer=nl.sbuf)
-        nisa.dma_copy(dst=word, src=words.ap([[d, 128], [1, d]], vector_offset=at, indirect_dim=0))
-        place = nl.ndarray((128, d), dtype=words.dtype, buffer=nl.sbuf)
-        nisa.dma_copy(dst=place, src=places[(t % 2) * 128:(t % 2 + 1) * 128, :])
-        nisa.tensor_tensor(dst=word, data1=word, data2=place, op=nl.add)
-        nisa.dma_copy(dst=out[t * 128:(t + 1) * 128, :], src=word)
-    return out
-"""
 PROJECTED = """def kernel(ids, table, w):
     n, d, f = ids.shape[0], table.shape[1], w.shape[1]
     out = nl.ndarray((n, f), dtype=table.dtype, buffer=nl.shared_hbm)
@@ -61,27 +47,6 @@ PROJECTED = """def kernel(ids, table, w):
         at = nl.load(ids[t * 128:(t + 1) * 128, :])
         rows = nl.load(table[at[i_p, 0], i_f])
         nl.store(out[t * 128:(t + 1) * 128, :], nl.matmul(rows, weight))
-    return out
-"""
-PROJECTED_NKI = """def kernel(ids, table, w):
-    n, d, f = ids.shape[0], table.shape[1], w.shape[1]
-    out = nl.ndarray((n, f), dtype=table.dtype, buffer=nl.shared_hbm)
-    weight = nl.ndarray((d, f), dtype=w.dtype, buffer=nl.sbuf)
-    nisa.dma_copy(dst=weight, src=w)
-    for t in range(n // 128):
-        at = nl.ndarray((128, 1), dtype=nl.int32, buffer=nl.sbuf)
-        nisa.dma_copy(dst=at, src=ids[t * 128:(t + 1) * 128, :])
-        rows = nl.ndarray((128, d), dtype=table.dtype, buffer=nl.sbuf)
-        nisa.dma_copy(dst=rows, src=table.ap([[d, 128], [1, d]], vector_offset=at, indirect_dim=0))
-        turned = nl.ndarray((d, 128), dtype=nl.float32, buffer=nl.psum)
-        nisa.nc_transpose(dst=turned, data=rows)
-        stationary = nl.ndarray((d, 128), dtype=nl.float32, buffer=nl.sbuf)
-        nisa.tensor_copy(dst=stationary, src=turned)
-        sums = nl.ndarray((128, f), dtype=nl.float32, buffer=nl.psum)
-        nisa.nc_matmul(dst=sums, stationary=stationary, moving=weight)
-        made = nl.ndarray((128, f), dtype=table.dtype, buffer=nl.sbuf)
-        nisa.tensor_copy(dst=made, src=sums)
-        nisa.dma_copy(dst=out[t * 128:(t + 1) * 128, :], src=made)
     return out
 """
 PAGED = """def kernel(pages, cache, q):
@@ -217,33 +182,15 @@ DISPATCHED = """def kernel(x, gate, order):
         nl.store(out[at[i_p, 0], i_f], row)
     return out
 """
-DISPATCHED_NKI = """def kernel(x, gate, order):
-    n, d = x.shape
-    out = nl.ndarray((2 * n, d), dtype=x.dtype, buffer=nl.shared_hbm)
-    none = nl.ndarray((128, d), dtype=x.dtype, buffer=nl.sbuf)
-    nisa.memset(dst=none, value=0.0)
-    for t in range(2 * n // 128):
-        nisa.dma_copy(dst=out[t * 128:(t + 1) * 128, :], src=none)
-    for t in range(n // 128):
-        at = nl.ndarray((128, 1), dtype=nl.int32, buffer=nl.sbuf)
-        nisa.dma_copy(dst=at, src=order[t * 128:(t + 1) * 128, :])
-        g = nl.ndarray((128, 1), dtype=gate.dtype, buffer=nl.sbuf)
-        nisa.dma_copy(dst=g, src=gate[t * 128:(t + 1) * 128, :])
-        row = nl.ndarray((128, d), dtype=x.dtype, buffer=nl.sbuf)
-        nisa.dma_copy(dst=row, src=x[t * 128:(t + 1) * 128, :])
-        nisa.tensor_scalar(dst=row, data=row, op0=nl.multiply, operand0=g)
-        nisa.dma_copy(dst=out.ap([[d, 128], [1, d]], offset=0, vector_offset=at, indirect_dim=0), src=row)
-    return out
-"""
 
 
 class Problem(NamedTuple):
-    """A kernel in both dialects, what it is called with (an upper bound in the place of data for integers),
-    and what it computes."""
+    """A kernel in both dialects (translated, where nothing is said for `nki`), what it is called with (an
+    upper bound in the place of data for integers), and what it computes."""
 
     name: str
     neuronxcc: str
-    nki: str
+    nki: str | None
     arguments: tuple[tuple[tuple[int, ...], int], ...]
     reference: Callable[..., np.ndarray]
     said: str
@@ -262,10 +209,10 @@ def put(rows: np.ndarray, at: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 PROBLEMS = [
-    Problem("positions", POSITIONS, POSITIONS_NKI,
+    Problem("positions", POSITIONS, None,
             (((512, 1), 300), ((300, 96), 0), ((256, 96), 0)),
             lambda ids, w, p: w[ids[:, 0]] + np.tile(p, (2, 1)), "words[ids["),
-    Problem("projected", PROJECTED, PROJECTED_NKI,
+    Problem("projected", PROJECTED, None,
             (((256, 1), 300), ((300, 128), 0), ((128, 192), 0)),
             lambda ids, t, w: t[ids[:, 0]] @ w, "table[ids["),
     Problem("paged", PAGED, PAGED_NKI, (((1, 32), 40), ((40, 4, 48), 0), ((1, 48), 0)),
@@ -275,7 +222,7 @@ PROBLEMS = [
     Problem("appended", APPENDED, APPENDED_NKI, (((64, 16, 2, 24), 0), ((64, 48), 0), ((64, 1), 16)),
             lambda cache, k, n: put(cache.reshape(64 * 16, 48), np.arange(64) * 16 + n[:, 0], k / 2)
             .reshape(cache.shape), ", put at "),
-    Problem("dispatched", DISPATCHED, DISPATCHED_NKI, (((256, 96), 0), ((256, 1), 0), ((256, 1), 300)),
+    Problem("dispatched", DISPATCHED, None, (((256, 96), 0), ((256, 1), 0), ((256, 1), 300)),
             lambda x, g, n: put(np.zeros((512, 96)), n[:, 0], x * g), ", put at order["),
     Problem("labels", LABELS, LABELS_NKI, (((256, 200), 0), ((256, 1), 200)), nll, "labels["),
 ]  # fmt: skip
@@ -284,7 +231,7 @@ TARGETS = {"neuronxcc": "trn1", "nki": "trn2"}
 
 @pytest.mark.parametrize("dialect", TARGETS)
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda one: one.name)
-def test_gathers_are_lifted_and_written(problem: Problem, dialect: str, tmp_path: Path) -> None:
+def test_gathers_are_lifted_and_written(problem: Problem, dialect: str) -> None:
     rng = np.random.default_rng(7)
     given = [
         rng.integers(0, below, shape).astype(np.int32)
@@ -293,20 +240,20 @@ def test_gathers_are_lifted_and_written(problem: Problem, dialect: str, tmp_path
         for shape, below in problem.arguments
     ]
     exact = problem.reference(*(a if a.dtype == np.int32 else a.astype(np.float64) for a in given))
-    specs = [TensorArgument(a.shape, str(a.dtype)) for a in given]
-    head, text = (NKI, problem.nki) if dialect == "nki" else (NEURONXCC, problem.neuronxcc)
-    target, path = TARGETS[dialect], tmp_path / "kernel.py"
+    text = NEURONXCC + problem.neuronxcc
+    if dialect == "nki":
+        text = NKI + problem.nki if problem.nki else translate(text, given).source
+    target = TARGETS[dialect]
 
     def ran(source: str) -> np.ndarray:
-        path.write_text(source)
-        (found,) = core(target).compile(str(path), specs).run([a.copy() for a in given])
+        (found,) = computed(source, given, target)
         return np.asarray(found, np.float64)
 
     def near(found: np.ndarray) -> bool:
         return bool(np.linalg.norm(found - exact) <= 2e-5 * np.linalg.norm(exact))
 
-    assert near(ran(head + text))
-    algorithm = lift(core(target).compile(str(path), specs).program)
+    assert near(ran(text))
+    algorithm = lift(traced(text, given, target))
     assert problem.said in algorithm_text(algorithm)
     assert from_json(algorithm.to_json()) == algorithm
     names = [array.name for array in algorithm.inputs]
@@ -316,15 +263,15 @@ def test_gathers_are_lifted_and_written(problem: Problem, dialect: str, tmp_path
         assert near(ran(lower_nest(algorithm, nest, target=target, dialect=dialect).source)), nest  # type: ignore[arg-type]
 
 
-def test_of_a_table_the_rows_that_are_read_count(tmp_path: Path) -> None:
+def test_of_a_table_the_rows_that_are_read_count() -> None:
     """A row for each number, at most all of the table: that no two numbers are alike is an assumption."""
-    path = tmp_path / "kernel.py"
-    path.write_text(NEURONXCC + POSITIONS)
 
     def read(words: int) -> int:
-        shapes = [((512, 1), "int32"), ((words, 96), "float32"), ((256, 96), "float32")]
-        specs = [TensorArgument(shape, dtype) for shape, dtype in shapes]
-        return least_work(lift(core("trn1").compile(str(path), specs).program)).read_bytes
+        given = [
+            np.zeros((512, 1), np.int32),
+            *(np.zeros((n, 96), np.float32) for n in (words, 256)),
+        ]
+        return least_work(lift(traced(NEURONXCC + POSITIONS, given, "trn1"))).read_bytes
 
     assert read(30000) == 4 * (512 + (512 + 256) * 96)
     assert read(300) == 4 * (512 + (300 + 256) * 96)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -77,22 +76,20 @@ def text_of(algorithm: object, nest: Nest, dialect: Dialect) -> str:
 
 
 @pytest.mark.parametrize("dialect", TARGETS)
-def test_a_tap_is_added_by_the_instruction_that_computes_it(
-    dialect: Dialect, tmp_path: Path
-) -> None:
+def test_a_tap_is_added_by_the_instruction_that_computes_it(dialect: Dialect) -> None:
     """A tile times a number a partition, and a tile: one instruction; of those of the core with two engines that
     add at once, GpSimd has some, which Scalar multiplies."""
     first, last = prepared(TAPS).definitions
     channels = Part(axis=first.axes[0].name, size=128)
     nest = Nest(stages=(Stage(members=(first.out, last.out), partition=(channels,)),))
     source = text_of(TAPS, nest, dialect)
-    check(TAPS, nest, dialect, tmp_path)
+    check(TAPS, nest, dialect)
     assert "tensor_reduce" not in source
     if dialect == "nki":
         assert source.count("scalar_tensor_tensor(") == 3, source
         assert len(re.findall(r"op=nl.add,\s+engine=nisa.gpsimd_engine", source)) >= 3
     one = applied(Engine(definition="s", engine="vector"), TAPS, nest, TARGETS[dialect])
-    check(TAPS, one, dialect, tmp_path)
+    check(TAPS, one, dialect)
     assert text_of(TAPS, one, dialect).count("scalar_tensor_tensor(") == (
         8 if dialect == "nki" else 0
     )
@@ -100,9 +97,7 @@ def test_a_tap_is_added_by_the_instruction_that_computes_it(
 
 @pytest.mark.parametrize("dialect", TARGETS)
 @pytest.mark.parametrize("algorithm", [STATES, GROUPS, TAPS], ids=lambda a: a.name)
-def test_terms_are_added_in_rounds_of_a_loop(
-    algorithm: object, dialect: Dialect, tmp_path: Path
-) -> None:
+def test_terms_are_added_in_rounds_of_a_loop(algorithm: object, dialect: Dialect) -> None:
     """What is made for a term is no array of all terms; what is made of a product is read from PSUM."""
     found = [
         nest
@@ -110,14 +105,14 @@ def test_terms_are_added_in_rounds_of_a_loop(
         if {part.axis for part in nest.stages[-1].loops} & {"s", "g", "k"}
     ]
     for nest in found[:3]:
-        check(algorithm, nest, dialect, tmp_path)  # type: ignore[arg-type]
+        check(algorithm, nest, dialect)  # type: ignore[arg-type]
         assert "private_hbm" not in text_of(algorithm, nest, dialect)
     assert found or algorithm is TAPS
 
 
 @pytest.mark.parametrize("dialect", TARGETS)
 def test_halves_that_are_put_together_are_computed_in_the_rounds_of_one_loop(
-    dialect: Dialect, tmp_path: Path
+    dialect: Dialect,
 ) -> None:
     """Of packed weights the low bits make one half of the columns and the high bits the other: neither product is
     computed for both halves, both sums over groups run in one loop, and what is a whole number, or less than
@@ -128,7 +123,7 @@ def test_halves_that_are_put_together_are_computed_in_the_rounds_of_one_loop(
     (group,) = (a.name for d in prepared(few).definitions if d.out == "one" for a in d.reduced)
     nest = next(n for n in starting_nests(few, TARGETS[dialect]) if len(n.stages) == 1)
     rounds = applied(Tile(definition="out", axis=group, size=1), few, nest, TARGETS[dialect])
-    check(few, rounds, dialect, tmp_path)
+    check(few, rounds, dialect)
     source = text_of(few, rounds, dialect)
     assert source.count("nl.mod") == 2 and "private_hbm" not in source
     # SBUF does not hold the terms of all groups.
@@ -137,9 +132,7 @@ def test_halves_that_are_put_together_are_computed_in_the_rounds_of_one_loop(
 
 
 @pytest.mark.parametrize("dialect", TARGETS)
-def test_a_sum_and_the_squares_about_its_mean_come_of_one_pass(
-    dialect: Dialect, tmp_path: Path
-) -> None:
+def test_a_sum_and_the_squares_about_its_mean_come_of_one_pass(dialect: Dialect) -> None:
     """bn_stats reads equal parts of at most 512 elements, one bn_aggr joins them; without a word on the engine
     the squares are summed as they are written."""
     plain = next(n for n in starting_nests(NORM, TARGETS[dialect]) if len(n.stages) == 1)
@@ -147,11 +140,11 @@ def test_a_sum_and_the_squares_about_its_mean_come_of_one_pass(
     source = text_of(NORM, nest, dialect)
     assert "bn_stats(" in source and source.count("bn_aggr(") == source.count("moments = "), source
     assert "nl.square" not in source and "nl.square" in text_of(NORM, plain, dialect)
-    check(NORM, nest, dialect, tmp_path)
+    check(NORM, nest, dialect)
 
 
 @pytest.mark.parametrize("dialect", TARGETS)
-def test_a_large_tile_comes_in_parts(dialect: Dialect, tmp_path: Path) -> None:
+def test_a_large_tile_comes_in_parts(dialect: Dialect) -> None:
     """Of at least 256 KiB each: work on the first begins while the last are brought."""
     whole = written("whole", {"m": 128, "n": 8192}, {"x": (128, 8192)}, "out[m, n] = x[m, n] * 2.0")
     plain = applied(
@@ -160,15 +153,15 @@ def test_a_large_tile_comes_in_parts(dialect: Dialect, tmp_path: Path) -> None:
     wide = applied(Bring(definition="out", tiles="parts"), whole, plain, TARGETS[dialect])
     assert "i_part in nl.affine_range(16)" in text_of(whole, wide, dialect)
     assert "i_part" not in text_of(whole, plain, dialect)
-    check(whole, wide, dialect, tmp_path)
+    check(whole, wide, dialect)
 
 
 @pytest.mark.parametrize("dialect", TARGETS)
-def test_a_product_may_be_the_same_along_an_axis(dialect: Dialect, tmp_path: Path) -> None:
+def test_a_product_may_be_the_same_along_an_axis(dialect: Dialect) -> None:
     """An axis of the result that no factor has is one of a batch."""
     product = written("same", {"b": 3, "m": 8, "k": 5, "n": 7}, {"x": (8, 5), "w": (5, 7)},
                       "out[m, b, n] = add[k](x[m, k] * w[k, n])")  # fmt: skip
-    check(product, default_nest(product, TARGETS[dialect]), dialect, tmp_path)
+    check(product, default_nest(product, TARGETS[dialect]), dialect)
 
 
 def test_a_primitive_is_said_as_the_documentation_writes_it() -> None:

@@ -5,13 +5,11 @@ the rounding of float32 sums, and nothing is allowed for the elements' few bits.
 
 import pytest
 from kernel_heads import nki_kernel
-from warm import core
+from warm import verdict
 
 from accelopt.errors import ConfigError
-from accelopt.evaluation import EvaluationRequest, Scrutiny, Status
-from accelopt.kernels.nki.judging import evaluate
+from accelopt.evaluation import Scrutiny, Status
 from accelopt.kernels.nki.referee.precision import Precision, formats_of
-from accelopt.kernels.nki.referee.trials import TrialStore
 
 REFERENCE = """
 import ml_dtypes
@@ -93,16 +91,8 @@ def judged(tmp_path):
     def run(form="e4m3fn", dtype="float32", scales=SCALES, scrutiny="full",
             precision='precision = "float8_e4m3fn_x4"', kernel=None, reference=None):  # fmt: skip
         kernel = kernel or KERNEL.format(form=form, dtype=dtype, scales=scales)
-        (tmp_path / "kernel.py").write_text(kernel)
         reference = reference or REFERENCE.format(precision=precision)
-        (tmp_path / "reference.py").write_text(reference)
-        request = EvaluationRequest(
-            kernel=str(tmp_path / "kernel.py"),
-            task=str(tmp_path / "reference.py"),
-            scrutiny=Scrutiny(scrutiny),
-            target="trn3",
-        )
-        return evaluate(request, core(request.target), TrialStore(tmp_path / "trials"))
+        return verdict(tmp_path, kernel, reference, scrutiny=Scrutiny(scrutiny), target="trn3")
 
     return run
 

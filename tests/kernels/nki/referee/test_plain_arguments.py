@@ -4,11 +4,9 @@ from pathlib import Path
 
 import pytest
 from kernel_heads import neuronxcc_kernel
-from warm import core
+from warm import verdict
 
-from accelopt.evaluation import EvaluationRequest, Status
-from accelopt.kernels.nki.judging import evaluate
-from accelopt.kernels.nki.referee.trials import TrialStore
+from accelopt.evaluation import Status
 
 REFERENCE = """
 import numpy as np
@@ -44,11 +42,8 @@ def test_what_a_kernel_does_not_hold_for_is_noted(
     tmp_path: Path, check: str, peak: str, shift: str, said: str
 ) -> None:
     """A maximum of x / t is no maximum of x for a negative t, and nobody drew one."""
-    kernel, task = tmp_path / "kernel.py", tmp_path / "reference.py"
-    kernel.write_text(KERNEL.format(check=check, peak=peak, shift=shift))
-    task.write_text(REFERENCE.format(flag=False))
-    request = EvaluationRequest(kernel=str(kernel), task=str(task))
-    evaluation = evaluate(request, core(request.target), TrialStore(tmp_path / "trials"))
+    kernel = KERNEL.format(check=check, peak=peak, shift=shift)
+    evaluation = verdict(tmp_path, kernel, REFERENCE.format(flag=False))
     assert evaluation.status is Status.CORRECT, evaluation.message
     plain = [note for note in evaluation.notes if "plain" in note]
     assert bool(plain) == bool(said)

@@ -5,13 +5,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 from kernel_heads import neuronxcc_kernel
-from warm import core
+from warm import verdict
 
 from accelopt.errors import ConfigError
-from accelopt.evaluation import EvaluationRequest, Scrutiny, Status
-from accelopt.kernels.nki.judging import evaluate
+from accelopt.evaluation import Scrutiny, Status
 from accelopt.kernels.nki.referee.precision import Precision, contract, declared, formats_of
-from accelopt.kernels.nki.referee.trials import TrialStore
 from accelopt.report.rule_check import check
 
 ROOT_MEAN_SQUARE = """
@@ -47,16 +45,8 @@ def judged(tmp_path):
         text=KERNEL, after="", **more
     ):  # fmt: skip
         task = reference + ROOT_MEAN_SQUARE.format(inputs=inputs) + after
-        (tmp_path / "reference.py").write_text(task)
         kernel = text.format(out=out, middle=middle, part=part)
-        (tmp_path / "kernel.py").write_text(kernel)
-        request = EvaluationRequest(
-            kernel=str(tmp_path / "kernel.py"),
-            task=str(tmp_path / "reference.py"),
-            scrutiny=Scrutiny(scrutiny),
-            **more,
-        )
-        return evaluate(request, core(request.target), TrialStore(tmp_path / "trials"))
+        return verdict(tmp_path, kernel, task, scrutiny=Scrutiny(scrutiny), **more)
 
     return run
 

@@ -4,11 +4,9 @@ from pathlib import Path
 
 import pytest
 from kernel_heads import neuronxcc_kernel
-from warm import core
+from warm import verdict
 
-from accelopt.evaluation import EvaluationRequest, Status
-from accelopt.kernels.nki.judging import evaluate
-from accelopt.kernels.nki.referee.trials import TrialStore
+from accelopt.evaluation import Status
 
 REFERENCE = Path(__file__).parents[3] / "hostile" / "references" / "silu.py"  # (256, 512)
 
@@ -33,10 +31,8 @@ KERNEL = neuronxcc_kernel("""def kernel(x):
 )
 def test_a_winner_says_where_it_holds(tmp_path, check, rows, width, holds_for, said):
     """Issue 15, point 1: a winner at another size left half a million elements unwritten."""
-    path = tmp_path / "kernel.py"
-    path.write_text(KERNEL.format(check=check, rows=rows, width=width))
-    request = EvaluationRequest(kernel=str(path), task=str(REFERENCE))
-    evaluation = evaluate(request, core(request.target), TrialStore(tmp_path / "trials"))
+    kernel = KERNEL.format(check=check, rows=rows, width=width)
+    evaluation = verdict(tmp_path, kernel, REFERENCE.read_text())
     assert evaluation.status is Status.CORRECT, evaluation.message
     assert evaluation.holds_for == holds_for
     assert said in " ".join(evaluation.notes)
@@ -45,12 +41,9 @@ def test_a_winner_says_where_it_holds(tmp_path, check, rows, width, holds_for, s
 
 def test_of_a_reference_at_one_size_alone_a_kernel_holds_for_that(tmp_path):
     """What nobody could try is not claimed."""
-    kernel, task = tmp_path / "kernel.py", tmp_path / "reference.py"
-    kernel.write_text(KERNEL.format(check="pass", rows=128, width=128))
+    kernel = KERNEL.format(check="pass", rows=128, width=128)
     fixed = "def transform_to_nki_inputs(inputs):\n    return [inputs[0].reshape(256, 512)]\n"
-    task.write_text(REFERENCE.read_text() + fixed)
-    request = EvaluationRequest(kernel=str(kernel), task=str(task))
-    evaluation = evaluate(request, core(request.target), TrialStore(tmp_path / "trials"))
+    evaluation = verdict(tmp_path, kernel, REFERENCE.read_text() + fixed)
     assert evaluation.status is Status.CORRECT, evaluation.message
     assert evaluation.holds_for == "these shapes"
     assert evaluation.notes == ("for these shapes: the reference takes no others to try it at",)

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kernel_heads import neuronxcc_kernel
+from warm import computed
 
 from accelopt.kernels.nki.actions.primitive_answers import nest_of
 from accelopt.kernels.nki.arguments import ParameterFacts
-from accelopt.kernels.nki.devices.protocol import KernelFailure, TensorArgument
-from accelopt.kernels.nki.devices.simulated import SimulatedDevice
+from accelopt.kernels.nki.devices.protocol import KernelFailure
 from accelopt.kernels.nki.nests.nest import Nest, Part, Stage, default_nest
 from accelopt.kernels.nki.nests.search import with_columns
 from accelopt.kernels.nki.rescheduling.any_rows import for_any_rows
@@ -41,9 +41,7 @@ def lifted(folder: Path, text: str, given: Mapping[str, ParameterFacts] = SHAPES
 
 def run(path: Path, *given: np.ndarray) -> np.ndarray:
     """What a kernel makes of two arrays."""
-    arrays = [array.astype(np.float32) for array in given]
-    arguments = [TensorArgument(array.shape, "float32") for array in arrays]
-    (got,) = SimulatedDevice("trn1").compile(str(path), arguments).run(arrays)
+    (got,) = computed(path, [array.astype(np.float32) for array in given])
     return got
 
 

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from warm import core
+from warm import computed, core
 
 from accelopt.kernels.nki.actions.primitive_answers import nest_of
 from accelopt.kernels.nki.arguments import ParameterFacts
 from accelopt.kernels.nki.devices.protocol import TensorArgument
-from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.nests.nest import Nest, Part, Stage
 from accelopt.kernels.nki.rescheduling.any_rows import authored
 from accelopt.kernels.nki.rescheduling.authorship.author import Author
@@ -244,9 +243,7 @@ def test_a_kernel_of_nki_keeps_loops_sizes_and_names(tmp_path: Path) -> None:
                  "ms = nl.ndarray((PART, 1)", "inv = nl.ndarray((PART, 1)",
                  "out = nl.ndarray((PART, D)", "# mean of squares"):  # fmt: skip
         assert said in source
-    path.write_text(source)
     x, gain = (np.random.default_rng(n).standard_normal((n, 1536)).astype("f") for n in (256, 1))
-    arguments = [TensorArgument(a.shape, "float32") for a in (x, gain)]
-    (got,) = SimulatedDevice("trn2").compile(str(path), arguments).run([x, gain])
+    (got,) = computed(source, [x, gain], "trn2")
     wanted = x / np.sqrt((x * x).mean(1, keepdims=True) + 1e-6) * gain
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from kernel_heads import neuronxcc_kernel
-from warm import core
+from warm import computed
 
 from accelopt.kernels.nki.actions.primitive_answers import nest_of
-from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.kernels.nki.nests.lowering import Interface, lower_nest
 from accelopt.kernels.nki.rescheduling.lifted_kernel import Lifted
+from tests.kernels.nki.lift.lifted_text import traced
 
 HEAD = neuronxcc_kernel("")
 MASKED_SOFTMAX = """def kernel(scores, mask):
@@ -108,20 +106,16 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_an_everyday_kernel_by_schedule(name: str, tmp_path: Path) -> None:
+def test_an_everyday_kernel_by_schedule(name: str) -> None:
     text, exact, shapes = CASES[name]
-    path, made = tmp_path / "author.py", tmp_path / "made.py"
-    path.write_text(HEAD + text)
-    specs = [TensorArgument(shape, "float32") for shape in shapes]
-    program = core().compile(str(path), specs).program
+    random = np.random.default_rng(4)
+    given = [random.standard_normal(shape).astype(np.float32) for shape in shapes]
+    program = traced(HEAD + text, given, "trn1")
     algorithm = lift(program)
     interface = Interface(sequence=program.returns_sequence)
     nest = nest_of(None, Lifted(algorithm, interface), "trn1").nest
-    made.write_text(lower_nest(algorithm, nest, interface).source)
-    random = np.random.default_rng(4)
-    given = [random.standard_normal(shape).astype(np.float32) for shape in shapes]
     if text is MASKED_SOFTMAX:
         given[1] = (given[1] > 0).astype(np.float32)
-    found = core().compile(str(made), specs).run(given)
+    found = computed(lower_nest(algorithm, nest, interface).source, given)
     for one, other in zip(found, exact(*map(np.float64, given)), strict=True):
         assert np.allclose(one.reshape(other.shape), other, rtol=1e-4, atol=1e-5)

@@ -6,22 +6,21 @@ Evidence: the references are NumPy's; what is untouched is compared line by line
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 from kernel_heads import neuronxcc_kernel, nki_kernel
-from warm import core
+from warm import computed
 
 from accelopt.algorithm.evaluation import evaluate
-from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.kernels.nki.nests.lowering import lower_part
 from accelopt.kernels.nki.nests.nest import default_nest
 from accelopt.kernels.nki.rescheduling.liftable_statements import pieces, with_pieces
+from tests.kernels.nki.lift.lifted_text import traced
 
-ROUTE = neuronxcc_kernel("""def route(x, w):
+ROUTE = neuronxcc_kernel("""def kernel(x, w):
     n, d = x.shape
     e = w.shape[1]
     normed = nl.ndarray((n, d), dtype=x.dtype, buffer=nl.hbm)
@@ -42,7 +41,7 @@ ROUTE = neuronxcc_kernel("""def route(x, w):
         nl.store(best[rows, :], rest)
     return best
 """)
-ROUTE_NKI = nki_kernel("""def route(x, w):
+ROUTE_NKI = nki_kernel("""def kernel(x, w):
     n, d = x.shape
     e = w.shape[1]
     scaled = nl.ndarray((n, d), dtype=x.dtype, buffer=nl.private_hbm)
@@ -65,7 +64,7 @@ ROUTE_NKI = nki_kernel("""def route(x, w):
         nisa.dma_copy(dst=best[t * 128:(t + 1) * 128, :], src=eight)
     return best
 """)
-IN_LOOP = neuronxcc_kernel("""def route(x, w):
+IN_LOOP = neuronxcc_kernel("""def kernel(x, w):
     n, d = x.shape
     e = w.shape[1]
     best = nl.ndarray((n, 8), dtype=nl.float32, buffer=nl.shared_hbm)
@@ -81,7 +80,7 @@ IN_LOOP = neuronxcc_kernel("""def route(x, w):
         nl.store(best[t * 128:(t + 1) * 128, :], eight)
     return best
 """)
-IN_LOOP_NKI = nki_kernel("""def route(x, w):
+IN_LOOP_NKI = nki_kernel("""def kernel(x, w):
     n, d = x.shape
     e = w.shape[1]
     best = nl.ndarray((n, 8), dtype=nl.float32, buffer=nl.shared_hbm)
@@ -101,7 +100,7 @@ IN_LOOP_NKI = nki_kernel("""def route(x, w):
         nisa.dma_copy(dst=best[t * 128:(t + 1) * 128, :], src=eight)
     return best
 """)
-BOTH_SIDES = neuronxcc_kernel("""def route(x, w):
+BOTH_SIDES = neuronxcc_kernel("""def kernel(x, w):
     n, d = x.shape
     out = nl.ndarray((n, w.shape[1]), dtype=x.dtype, buffer=nl.shared_hbm)
     for t in nl.affine_range(n // 128):
@@ -114,7 +113,7 @@ BOTH_SIDES = neuronxcc_kernel("""def route(x, w):
         nl.store(out[t * 128:(t + 1) * 128, :], nl.matmul(kept, nl.load(w)))
     return out
 """)
-BOTH_SIDES_NKI = nki_kernel("""def route(x, w):
+BOTH_SIDES_NKI = nki_kernel("""def kernel(x, w):
     n, d = x.shape
     out = nl.ndarray((n, d), dtype=x.dtype, buffer=nl.shared_hbm)
     for t in range(n // 128):
@@ -134,7 +133,7 @@ BOTH_SIDES_NKI = nki_kernel("""def route(x, w):
         nisa.dma_copy(dst=out[t * 128:(t + 1) * 128, :], src=over)
     return out
 """)
-BEST_ROW = neuronxcc_kernel("""def route(x, w):
+BEST_ROW = neuronxcc_kernel("""def kernel(x, w):
     n, d = x.shape
     out = nl.ndarray((n, w.shape[1]), dtype=x.dtype, buffer=nl.shared_hbm)
     i_p, i_f = nl.arange(128)[:, None], nl.arange(w.shape[1])[None, :]
@@ -202,12 +201,10 @@ def above_sixteenth(x: np.ndarray, w: np.ndarray) -> np.ndarray:
         "loop-nki",
     ],
 )
-def test_what_lifts_is_scheduled_around_what_does_not(text, target, reference, opaque, tmp_path):
-    path = tmp_path / "kernel.py"
-    path.write_text(text)
-    device = core(target)
-    specs = [TensorArgument(shape, "float32") for shape in SHAPES]
-    program = device.compile(str(path), specs).program
+def test_what_lifts_is_scheduled_around_what_does_not(text, target, reference, opaque):
+    rng = np.random.default_rng(1)
+    given = [rng.standard_normal(shape).astype(np.float32) for shape in SHAPES]
+    program = traced(text, given, target)
     with pytest.raises(NotLifted, match=r"sorts|searches"):
         lift(program)
     found = pieces(program, text)
@@ -224,14 +221,11 @@ def test_what_lifts_is_scheduled_around_what_does_not(text, target, reference, o
     made = with_pieces(text, found.function, lines, ["assert len(x.shape) == 2"], dialect)
     assert text[text.index("#") : text.index("\n", text.index("nc_", text.index("#")))] in made
     assert made.startswith(text[: text.index("    n, d = ")])
-    path.write_text(made)
-    rng = np.random.default_rng(1)
-    given = [rng.standard_normal(shape).astype(np.float32) for shape in SHAPES]
-    (got,) = device.compile(str(path), specs).run(given)
+    (got,) = computed(made, given, target)
     np.testing.assert_allclose(got, reference(*given), rtol=1e-4, atol=1e-4)
 
 
-ONE_LOOP = neuronxcc_kernel("""def largest(x, w):
+ONE_LOOP = neuronxcc_kernel("""def kernel(x, w):
     out = nl.ndarray((x.shape[0], 8), dtype=nl.uint32, buffer=nl.shared_hbm)
     tile = nl.load(x)
     nl.store(out, nisa.nc_find_index8(data=tile, vals=nisa.max8(src=tile)))
@@ -239,19 +233,14 @@ ONE_LOOP = neuronxcc_kernel("""def largest(x, w):
 """)
 
 
-def test_the_row_that_a_search_finds_lifts(tmp_path: Path) -> None:
-    path = tmp_path / "kernel.py"
-    path.write_text(BEST_ROW)
-    specs = [TensorArgument(shape, "float32") for shape in SHAPES]
-    algorithm = lift(core("trn1").compile(str(path), specs).program)
+def test_the_row_that_a_search_finds_lifts() -> None:
+    algorithm = lift(traced(BEST_ROW, [np.zeros(shape, np.float32) for shape in SHAPES], "trn1"))
     x, w = (np.random.default_rng(2).standard_normal(shape) for shape in SHAPES)
     (found,) = evaluate(algorithm, {"x": x, "w": w})
     np.testing.assert_allclose(found, w[x.argmax(1)] ** 2)
 
 
-def test_a_kernel_without_closed_parts_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "kernel.py"
-    path.write_text(ONE_LOOP)
-    specs = [TensorArgument((128, 64), "float32"), TensorArgument((128, 64), "float32")]
+def test_a_kernel_without_closed_parts_is_refused() -> None:
+    given = [np.zeros((128, 64), np.float32)] * 2
     with pytest.raises(NotLifted, match="no part of it stands alone and lifts"):
-        pieces(core().compile(str(path), specs).program, ONE_LOOP)
+        pieces(traced(ONE_LOOP, given, "trn1"), ONE_LOOP)

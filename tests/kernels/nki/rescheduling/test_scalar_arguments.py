@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kernel_heads import neuronxcc_kernel
-from warm import core
+from warm import computed
 
 from accelopt.evaluation import Status
 from accelopt.kernels.nki.arguments import ParameterFacts, PlainValue
-from accelopt.kernels.nki.devices.protocol import KernelFailure, TensorArgument
+from accelopt.kernels.nki.devices.protocol import KernelFailure
 from accelopt.kernels.nki.nests.nest import default_nest
 from accelopt.kernels.nki.rescheduling.lifted_kernel import lifted_kernel
 
@@ -80,10 +80,7 @@ def by_schedule(folder: Path, text: str, **plain: PlainValue) -> Path:
 
 
 def run(path: Path, *arguments: object) -> np.ndarray:
-    shapes = [
-        TensorArgument(a.shape, "float32") if isinstance(a, np.ndarray) else a for a in arguments
-    ]  # type: ignore[list-item]
-    (found,) = core().compile(str(path), shapes).run(arguments)  # type: ignore[arg-type]
+    (found,) = computed(path, arguments)
     return found
 
 

@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kernel_heads import neuronxcc_kernel
-from warm import core
+from warm import computed
 
 from accelopt.caches import VerdictCache
 from accelopt.kernels.nki.arguments import ParameterFacts
-from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.kernel_function import kernel_function
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifting import lift
@@ -25,6 +24,7 @@ from accelopt.kernels.nki.rescheduling.schedule_candidates import (
     actions_of,
     offered,
 )
+from tests.kernels.nki.lift.lifted_text import traced
 
 NAIVE = neuronxcc_kernel('''def kernel(x, eps, gain: nl.ndarray = None):
     """Rows of x over their root mean square, four columns of tiles at a time."""
@@ -70,11 +70,8 @@ def test_an_offer_is_called_as_the_kernel_and_computes_the_same(tmp_path: Path) 
     assert account["priced"] == found.counts["priced"] > account["timed"] >= 1
     assert account["fastest"][0]["predicted_ms"] == offer.predicted_ms
 
-    arguments = [TensorArgument((512, 1024), "float32"), 0.5]
-    fast = tmp_path / "fast.py"
-    fast.write_text(offer.source)
     x = np.random.default_rng(2).standard_normal((512, 1024)).astype(np.float32)
-    (got,) = core().compile(str(fast), arguments).run([x, 0.5])
+    (got,) = computed(offer.source, [x, 0.5])
     exact = x / np.sqrt(np.mean(np.float64(x) ** 2, axis=1, keepdims=True) + 0.5)
     assert np.abs(got - exact).max() < 1e-5
 
@@ -102,15 +99,14 @@ DIVIDED = neuronxcc_kernel("""def kernel(scores, temperature):
 
 
 def test_what_is_divided_by_an_argument_is_for_every_number(tmp_path: Path) -> None:
-    path, fast = tmp_path / "divided.py", tmp_path / "fast.py"
+    path = tmp_path / "divided.py"
     path.write_text(DIVIDED)
     given = {"scores": ParameterFacts((256, 512), "float32"), "temperature": ParameterFacts(())}
     lifted = lifted_kernel(DIVIDED, path, given)
-    fast.write_text(lifted.lowered(default_nest(lifted.algorithm)).source)
+    fast = lifted.lowered(default_nest(lifted.algorithm)).source
     x = np.random.default_rng(2).standard_normal((256, 512)).astype(np.float32)
     for number in (2.5, 0.3):
-        arguments = [TensorArgument((256, 512), "float32"), number]
-        (got,) = core().compile(str(fast), arguments).run([x, number])
+        (got,) = computed(fast, [x, number])
         powers = np.exp(np.float64(x) / number)
         assert np.allclose(got, powers / powers.sum(axis=1, keepdims=True), rtol=1e-5, atol=0)
 
@@ -138,12 +134,10 @@ def test_an_offer_becomes_an_action_that_says_what_it_saves() -> None:
     ]  # fmt: skip
 
 
-def test_lifting_ends_in_time_with_the_line_that_it_was_at(tmp_path: Path) -> None:
-    path = tmp_path / "naive.py"
-    path.write_text(NAIVE)
-    program = core().compile(str(path), [TensorArgument((512, 1024), "float32"), 0.5])
+def test_lifting_ends_in_time_with_the_line_that_it_was_at() -> None:
+    program = traced(NAIVE, [np.zeros((512, 1024), np.float32), 0.5], "trn1")
     with pytest.raises(NotLifted, match="within the -1 s of lifting") as refusal:
-        lift(program.program, seconds=-1.0)
+        lift(program, seconds=-1.0)
     assert refusal.value.source.line > 0
 
 

@@ -27,6 +27,7 @@ from accelopt.kernels.triton.emission.solutions import candidates
 from accelopt.kernels.triton.emission.tiles import Tiles
 from accelopt.kernels.triton.lift.confined import lift_kernel
 from accelopt.kernels.triton.lift.lifting import Like, lift_launches
+from tests.kernels.nki.lift.algorithms import read, written
 
 KERNELS = Path(__file__).parents[1] / "lift" / "kernels.py"
 _random = np.random.default_rng(5)
@@ -179,18 +180,11 @@ def test_pairs_change_in_place_behind_the_loads_of_a_program():
 
 def test_what_lies_beside_each_other_is_added_last():
     """A sum of everything reads rows of 4,096 as one, whichever axis the Algorithm names first."""
-    rows, columns = Axis("r", 512), Axis("c", 4096)
-    total = ir.Reduce(
-        "out", (), (columns, rows), "add", ir.Read("x", (index_of(rows), index_of(columns)))
-    )
-    algorithm = ir.Algorithm(
-        "total",
-        (ir.Array("x", (512, 4096), "float32", (512, 4096)),),
-        (total,),
-        (ir.Array("out", (), "float32", ()),),
+    algorithm = written(
+        "total", {"r": 512, "c": 4096}, {"x": (512, 4096)}, "out = add[c, r](x[r, c])"
     )
     (definition,) = prepared(algorithm).definitions
-    assert definition.reduced == (rows, columns)
+    assert [axis.extent for axis in definition.reduced] == [512, 4096]
 
 
 def test_descriptors_move_tiles_whose_rows_are_multiples_of_16_bytes():
@@ -300,15 +294,11 @@ def test_pages_of_one_key_are_looked_up_in_the_walk_and_shared_in_runs(tmp_path)
 def test_exponents_have_the_factor_of_base_two_in_a_constant_of_theirs():
     """Evidence: exp(x) is exp2(x * log2(e)): a score's own constant takes the factor in, what has none stays, and
     a maximum that is a result is one times ln(2)."""
-    m, n = Axis("m", 8), Axis("n", 64)
-    x, largest = ir.Read("x", (index_of(m), index_of(n))), ir.Read("largest", (index_of(m),))
 
     def text(score):
-        shifted = ir.Apply("exp", (ir.Apply("subtract", (score, largest)),))
-        algorithm = ir.Algorithm(
-            "shifted", (ir.Array("x", (8, 64), "float32", (8, 64)),),
-            (ir.Reduce("largest", (m,), (n,), "maximum", score), ir.Reduce("total", (m,), (n,), "add", shifted)),
-            tuple(ir.Array(name, (8,), "float32", (8,)) for name in ("largest", "total")),
+        algorithm = written(
+            "shifted", {"m": 8, "n": 64}, {"x": (8, 64)}, f"largest[m] = maximum[n]({score})",
+            f"total[m] = add[n](exp({score} - largest[m]))", results=("largest", "total"),
         )  # fmt: skip
         given = [_f(8, 64)]
         best = plans(algorithm, H100, 1)[0].schedule
@@ -318,35 +308,26 @@ def test_exponents_have_the_factor_of_base_two_in_a_constant_of_theirs():
             _values(algorithm, given),
         )
 
-    scaled, found, wanted = text(ir.Apply("multiply", (x, ir.Constant(0.5))))
+    scaled, found, wanted = text("x[m, n] * 0.5")
     assert "tl.exp(" not in scaled and "* 0.7213475204444817" in scaled
     assert "largest_two * 0.6931471805599453" in scaled
     np.testing.assert_allclose(found, wanted, rtol=1e-12)
-    assert "tl.exp(" in text(x)[0] and "tl.exp2(" not in text(x)[0]
+    plain = text("x[m, n]")[0]
+    assert "tl.exp(" in plain and "tl.exp2(" not in plain
 
 
 def test_registers_are_limited_where_two_programs_fit_then():
     """Evidence: an H100, ragged prefill in tiles of 128 x 64 and 8 warps: 0.373 ms with at most 128 registers a
     thread, 0.481 ms without."""
-    l, j, n = Axis("l", 4096), Axis("j", 128), Axis("n", 128)
-    m = Axis("m", 65536)
-    q, k, v = (
-        ir.Read(a, (index_of(b), index_of(c)))
-        for a, b, c in (("q", m, j), ("k", l, j), ("v", l, n))
-    )
-    score = ir.Apply("multiply", (ir.Read("score", (index_of(m), index_of(l))), ir.Constant(0.1)))
-    largest, total = (ir.Read(a, (index_of(m),)) for a in ("largest", "total"))
-    part = ir.Apply("exp", (ir.Apply("subtract", (score, largest)),))
-    summed = ir.Apply("multiply", (ir.Apply("float16", (part,)), v))
-    out = ir.Apply("divide", (ir.Read("summed", (index_of(m), index_of(n))), total))
-    sizes = {"q": (65536, 128), "k": (4096, 128), "v": (4096, 128), "out": (65536, 128)}
-    arrays = [ir.Array(name, size, "float16", size) for name, size in sizes.items()]
-    algorithm = ir.Algorithm(
-        "attention", tuple(arrays[:3]),
-        (ir.Reduce("score", (m, l), (j,), "add", ir.Apply("multiply", (q, k))),
-         ir.Reduce("largest", (m,), (l,), "maximum", score), ir.Reduce("total", (m,), (l,), "add", part),
-         ir.Reduce("summed", (m, n), (l,), "add", summed), ir.Map("out", (m, n), out)),
-        tuple(arrays[3:]),
+    keys = (4096, 128)
+    algorithm = written(
+        "attention", {"m": 65536, "l": 4096, "j": 128, "n": 128},
+        {"q": (65536, 128), "k": keys, "v": keys},
+        "score[m, l] = add[j](q[m, j] * k[l, j])",
+        "largest[m] = maximum[l](score[m, l] * 0.1)",
+        "total[m] = add[l](exp(score[m, l] * 0.1 - largest[m]))",
+        "summed[m, n] = add[l](float16(exp(score[m, l] * 0.1 - largest[m])) * v[l, n])",
+        "out[m, n] = summed[m, n] / total[m]", dtype="float16",
     )  # fmt: skip
     kernel = Kernel(members=("score", "largest", "total", "summed", "out"), walked="l", warps=8,
                     tiles=_tiles(m=128, n=128, l=64))  # fmt: skip
@@ -362,27 +343,19 @@ def test_registers_are_limited_where_two_programs_fit_then():
 
 def test_elements_that_may_meet_are_summed_and_not_stored_one_by_one():
     """Evidence: without lengths that keep places apart several elements may have one place."""
-    i, r = Axis("i", 8), Axis("r", 5)
-    place = ir.Apply("equal", (ir.Read("at", (index_of(i),)), ir.Position(index_of(r))))
-    value = ir.Apply("select", (place, ir.Read("x", (index_of(i),)), ir.Constant(0.0)))
-    total = ir.Reduce("out", (r,), (i,), "add", value)
-    assert member_of(total).scatter is None
+    algorithm = written(
+        "put", {"i": 8, "r": 5}, {"at": (8,), "x": (8,)},
+        "out[r] = add[i](select(equal(at[i], position(r)), x[i], 0.0))",
+    )  # fmt: skip
+    assert member_of(algorithm.definition("out")).scatter is None
 
 
 def test_sums_that_need_a_result_first_take_a_walk_of_their_own():
     """Evidence: the sum of squares about a mean has no factor by which a partial sum could be corrected."""
-    m, n = Axis("m", 8), Axis("n", 4096)
-    x = ir.Read("x", (index_of(m), index_of(n)))
-    mean = ir.Apply(
-        "multiply", (ir.Read("total", (index_of(m),)), ir.Read("scale", (index_of(m) * 0,)))
-    )
-    away = ir.Apply("square", (ir.Apply("subtract", (x, mean)),))
-    algorithm = ir.Algorithm(
-        "variance",
-        (ir.Array("x", (8, 4096), "float32", (8, 4096)), ir.Array("scale", (1,), "float32", (1,))),
-        (ir.Reduce("total", (m,), (n,), "add", x), ir.Reduce("out", (m,), (n,), "add", away)),
-        (ir.Array("out", (8,), "float32", (8,)),),
-    )
+    algorithm = written(
+        "variance", {"m": 8, "n": 4096}, {"x": (8, 4096), "scale": (1,)},
+        "total[m] = add[n](x[m, n])", "out[m] = add[n](square(x[m, n] - total[m] * scale[m * 0]))",
+    )  # fmt: skip
     kernel = Kernel(members=("total", "out"), tiles=_tiles(n=256), walked="n")
     text = source_of(algorithm, Schedule(kernels=(kernel,)))
     assert text.count("for n_start in") == 2
@@ -395,23 +368,16 @@ def _priced(algorithm, kernel):
     return group, kernel, arrays_of(ready), [a.name for a in ready.outputs], H100
 
 
-def _matmul(size, dtype="float16"):
-    m, n, k = (Axis(name, size) for name in "mnk")
-    product = ir.Apply(
-        "multiply",
-        (ir.Read("a", (index_of(m), index_of(k))), ir.Read("b", (index_of(k), index_of(n)))),
-    )
-    arrays = [ir.Array(name, (size, size), dtype, (size, size)) for name in ("a", "b", "out")]
-    return ir.Algorithm(
-        "mm", tuple(arrays[:2]), (ir.Reduce("out", (m, n), (k,), "add", product),), (arrays[2],)
-    )
+def _matmul(m, n, k, dtype="float16"):
+    return written("mm", {"m": m, "n": n, "k": k}, {"a": (m, k), "b": (k, n)},
+                   "out[m, n] = add[k](a[m, k] * b[k, n])", dtype=dtype)  # fmt: skip
 
 
 def test_prices_order_tiles_of_a_product_as_they_were_measured():
     """Evidence: an H100, 4096 x 4096 x 4096 in fp16: 0.364, 0.305 and 0.246 ms."""
     measured = [((128, 2), 0.364), ((32, 2), 0.305), ((64, 4), 0.246)]
     found = [
-        price(*_priced(_matmul(4096), Kernel(members=("out",), tiles=_tiles(m=128, n=128, k=k), walked="k",
+        price(*_priced(_matmul(4096, 4096, 4096), Kernel(members=("out",), tiles=_tiles(m=128, n=128, k=k), walked="k",
                                              warps=4, stages=stages))).seconds
         for (k, stages), _ in measured
     ]  # fmt: skip
@@ -423,28 +389,17 @@ def test_tiles_that_no_multiprocessor_holds_are_refused_by_name():
     """Evidence: 255 registers a thread and 227 KiB of shared memory (CUDA programming guide)."""
     wide = Kernel(members=("out",), tiles=_tiles(m=256, n=256, k=64), walked="k", warps=4)
     with pytest.raises(NotEmitted, match=r"out: its tiles take \d+ registers a thread"):
-        price(*_priced(_matmul(4096), wide))
+        price(*_priced(_matmul(4096, 4096, 4096), wide))
     deep = Kernel(
         members=("out",), tiles=_tiles(m=128, n=256, k=128), walked="k", warps=8, stages=4
     )
     with pytest.raises(NotEmitted, match=r"out: its tiles take \d+ bytes of shared memory"):
-        price(*_priced(_matmul(4096), deep))
+        price(*_priced(_matmul(4096, 4096, 4096), deep))
 
 
 def test_a_sum_is_split_where_it_leaves_multiprocessors_idle(tmp_path):
     """Evidence: an H100 has 132 multiprocessors; 64 x 64 results are one tile of them."""
-    algorithm = _matmul(64, "float32")
-    m, n, k = (Axis(name, extent) for name, extent in (("m", 64), ("n", 64), ("k", 8192)))
-    product = ir.Apply(
-        "multiply",
-        (ir.Read("a", (index_of(m), index_of(k))), ir.Read("b", (index_of(k), index_of(n)))),
-    )
-    arrays = [
-        ir.Array("a", (64, 8192), "float32", (64, 8192)),
-        ir.Array("b", (8192, 64), "float32", (8192, 64)),
-    ]
-    algorithm = replace(algorithm, inputs=tuple(arrays),
-                        definitions=(ir.Reduce("out", (m, n), (k,), "add", product),))  # fmt: skip
+    algorithm = _matmul(64, 64, 8192, "float32")
     best = plans(algorithm, H100, 1)[0].schedule
     assert best.splits and best.splits[0].definition == "out" and len(best.kernels) == 2
     file = tmp_path / "split.py"
@@ -476,14 +431,12 @@ def test_sums_are_split_with_the_maximum_that_they_are_relative_to(tmp_path):
 def test_results_in_an_inputs_memory_are_stored_behind_all_reads(tmp_path):
     """Evidence: a kernel that changes its inputs, as unsloth's backward of SwiGLU does: both results are made
     of both inputs as they were."""
-    (m,) = axes = (Axis("m", 300),)
-    a, b = (ir.Read(name, (index_of(m),)) for name in "ab")
-    arrays = [ir.Array(name, (300,), "float32", (300,)) for name in ("a", "b", "a_out", "b_out")]
-    algorithm = ir.Algorithm(
-        "exchange", tuple(arrays[:2]),
-        (ir.Map("a_out", axes, ir.Apply("subtract", (a, b))), ir.Map("b_out", axes, ir.Apply("add", (a, b)))),
-        tuple(arrays[2:]),
+    algorithm = written(
+        "exchange", {"m": 300}, {"a": (300,), "b": (300,)}, "a_out[m] = a[m] - b[m]",
+        "b_out[m] = a[m] + b[m]", results=("a_out", "b_out"),
     )  # fmt: skip
+    pairs = zip(algorithm.outputs, "ab", strict=True)
+    algorithm = replace(algorithm, outputs=tuple(replace(a, updates=name) for a, name in pairs))
     file = tmp_path / "exchange.py"
     file.write_text(source_of(algorithm, plans(algorithm, H100, 1)[0].schedule))
     assert "a_out = a\n" in file.read_text() and "torch.empty" not in file.read_text()
@@ -514,9 +467,8 @@ def test_a_solution_keeps_its_own_kernels_for_other_sizes():
 
 def test_axes_are_alike_whose_tiles_have_as_many_elements():
     """Evidence: a tile of 16 elements is none of 8, also where both hold all of an axis of 8."""
-    m, n, k = Axis("m", 8), Axis("n", 8), Axis("k", 8)
-    x = ir.Read("x", (index_of(m), index_of(k)))
-    group = Group((member_of(ir.Reduce("out", (m, n), (k,), "add", x)),))
+    m, n, k = (Axis(name, 8) for name in "mnk")
+    group = Group((member_of(ir.Reduce("out", (m, n), (k,), "add", read("x", m, k))),))
     for size, first in ((16, {n: index_of(m)}), (8, {n: index_of(m), k: index_of(m)})):
         tiles = tuple(Tile(axis=name, size=size) for name in "mn")
         assert Tiles(group, Kernel(members=("out",), tiles=tiles)).alike == first

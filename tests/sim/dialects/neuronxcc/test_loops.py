@@ -273,17 +273,13 @@ def test_own_python_error_of_the_kernel_comes_through(kernel_text):
 def test_running_address_of_direct_allocation_is_no_reason_to_unroll(kernel_text):
     """The real tracer runs the body once, so a running address keeps its first value; public
     allocated kernels rely on it."""
-    program = kernel_text("""
-        @nki.jit
-        def kernel(a):
-            out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-            address = 0
-            for i in nl.affine_range(100):
-                t = nl.ndarray((128, 512), a.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=address))
-                address += 2048
-                t[...] = nl.load(a[:, nl.ds(i * 512, 512)])
-                nl.store(out[:, nl.ds(i * 512, 512)], t)
-            return out
+    program = kernel_text.writing("""
+        address = 0
+        for i in nl.affine_range(100):
+            t = nl.ndarray((128, 512), a.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=address))
+            address += 2048
+            t[...] = nl.load(a[:, nl.ds(i * 512, 512)])
+            nl.store(out[:, nl.ds(i * 512, 512)], t)
         """).trace(np.zeros((128, 51_200), np.float32))
     assert sum(1 for _ in program.walk()) == 2
 

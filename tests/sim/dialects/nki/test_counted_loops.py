@@ -96,31 +96,25 @@ def test_a_loop_may_be_left_early(nki_text, how):
     assert np.array_equal(result[256:], A[256:]) and not result[:256].any()
 
 
-def test_a_value_carries_over_to_the_next_iteration(nki_text):
-    kernel = nki_text("""
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("t = nl.add(t, nl.load(a[i * 128 : (i + 1) * 128, :]))", A.reshape(4, 128, 64).sum(0)),
+        ("t = nl.load(a[i * 128 : (i + 1) * 128, :])", A[384:]),
+    ],
+)
+def test_a_tile_of_one_iteration_is_there_in_the_next_and_after_the_loop(nki_text, line, expected):
+    kernel = nki_text(f"""
         @nki.jit
         def kernel(a):
             out = nl.ndarray((128, 64), dtype=a.dtype, buffer=nl.shared_hbm)
-            total = nl.zeros((128, 64), dtype=a.dtype)
+            t = nl.zeros((128, 64), dtype=a.dtype)
             for i in range(4):
-                total = nl.add(total, nl.load(a[i * 128 : (i + 1) * 128, :]))
-            nl.store(out, total)
+                {line}
+            nl.store(out, t)
             return out
         """)
-    np.testing.assert_allclose(kernel.run(A), A.reshape(4, 128, 64).sum(0), rtol=1e-5)
-
-
-def test_a_tile_lives_on_after_its_loop(nki_text):
-    kernel = nki_text("""
-        @nki.jit
-        def kernel(a):
-            out = nl.ndarray((128, 64), dtype=a.dtype, buffer=nl.shared_hbm)
-            for i in range(4):
-                last = nl.load(a[i * 128 : (i + 1) * 128, :])
-            nl.store(out, last)
-            return out
-        """)
-    assert np.array_equal(kernel.run(A), A[384:])
+    np.testing.assert_allclose(kernel.run(A), expected, rtol=1e-5)
 
 
 def test_a_tile_that_may_be_none_is_asked_for(nki_text):

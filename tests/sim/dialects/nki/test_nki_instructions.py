@@ -159,14 +159,10 @@ def test_nonzero_with_count(nki_text):
 )
 def test_tensor_scalar_cumulative(nki_text, op, expected):
     """r[i] = op1(op0(src[i], imm0), r[i-1]) (SDK 2.32)."""
-    kernel = nki_text(f"""
-        @nki.jit
-        def kernel(a):
-            out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-            t = nl.load(a)
-            nisa.tensor_scalar_cumulative(dst=t, src=t, op0=nl.multiply, op1=nl.{op}, imm0=2.0)
-            nl.store(out, t)
-            return out
+    kernel = nki_text.writing(f"""
+        t = nl.load(a)
+        nisa.tensor_scalar_cumulative(dst=t, src=t, op0=nl.multiply, op1=nl.{op}, imm0=2.0)
+        nl.store(out, t)
         """)
     a = np.random.default_rng(0).standard_normal((128, 16)).astype(np.float32)
     np.testing.assert_allclose(kernel.run(a), expected(2 * a), rtol=1e-5, atol=1e-5)
@@ -197,44 +193,31 @@ def test_equal_values_have_successive_positions(nki_text):
     assert found[0, 0] == 0xFFFFFFFF
 
 
-def test_products_of_another_loop_add_to_the_places_of_one_before(nki_text):
-    kernel = nki_text("""
-        @nki.jit
-        def kernel(a, b):
-            out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
-            x, y = nl.load(a), nl.load(b)
-            ps = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
-            for i in nl.affine_range(2):
-                nisa.nc_matmul(ps[:, nl.ds(i * 128, 128)], x, y[:, nl.ds(i * 128, 128)])
-            for i in nl.affine_range(3):
-                nisa.nc_matmul(ps[:, nl.ds(i * 64, 64)], x, y[:, nl.ds(i * 64, 64)])
-            for i in nl.affine_range(2):
-                nisa.nc_matmul(ps[:, nl.ds(i * 128 + 256, 128)], x, y[:, nl.ds(i * 128 + 256, 128)])
-            nl.store(out, nl.copy(ps))
-            return out
-        """)
-    draw = np.random.default_rng(0)
-    a, b = (draw.standard_normal((128, n)).astype(np.float32) for n in (128, 512))
-    expected = a.T @ b
-    expected[:, :192] *= 2
-    np.testing.assert_allclose(kernel.run(a, b), expected, rtol=1e-4, atol=1e-4)
+LOOPS = """for i in nl.affine_range(2):
+        nisa.nc_matmul(ps[:, nl.ds(i * 128, 128)], x, y[:, nl.ds(i * 128, 128)])
+    for i in nl.affine_range(3):
+        nisa.nc_matmul(ps[:, nl.ds(i * 64, 64)], x, y[:, nl.ds(i * 64, 64)])
+    for i in nl.affine_range(2):
+        nisa.nc_matmul(ps[:, nl.ds(i * 128 + 256, 128)], x, y[:, nl.ds(i * 128 + 256, 128)])"""
+OVERLAPPING = """nisa.nc_matmul(ps[:, 0:300], x, y[:, 0:300])
+    nisa.nc_matmul(ps[:, 200:512], x, y[:, 200:512])"""
 
 
-def test_products_accumulate_where_their_places_overlap(nki_text):
+@pytest.mark.parametrize(("lines", "twice"), [(LOOPS, (0, 192)), (OVERLAPPING, (200, 300))])
+def test_products_accumulate_where_their_places_overlap(nki_text, lines, twice):
     """NKI 0.6 release notes: accumulation into overlapping PSUM regions, the pattern of convolutions."""
-    kernel = nki_text("""
-        @nki.jit
-        def kernel(a, b):
-            out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
-            x, y = nl.load(a), nl.load(b)
-            ps = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
-            nisa.nc_matmul(ps[:, 0:300], x, y[:, 0:300])
-            nisa.nc_matmul(ps[:, 200:512], x, y[:, 200:512])
-            nl.store(out, nl.copy(ps))
-            return out
-        """)
+    kernel = nki_text(f"""
+@nki.jit
+def kernel(a, b):
+    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    x, y = nl.load(a), nl.load(b)
+    ps = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
+    {lines}
+    nl.store(out, nl.copy(ps))
+    return out
+""")
     draw = np.random.default_rng(0)
     a, b = (draw.standard_normal((128, n)).astype(np.float32) for n in (128, 512))
     expected = a.T @ b
-    expected[:, 200:300] *= 2
+    expected[:, slice(*twice)] *= 2
     np.testing.assert_allclose(kernel.run(a, b), expected, rtol=1e-4, atol=1e-4)
