@@ -247,3 +247,26 @@ def test_a_kernel_of_nki_keeps_loops_sizes_and_names(tmp_path: Path) -> None:
     (got,) = computed(source, [x, gain], "trn2")
     wanted = x / np.sqrt((x * x).mean(1, keepdims=True) + 1e-6) * gain
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+
+
+STEPPED = '''import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+RATE, DECAY = 0.001, 0.1
+
+
+@nki.jit
+def step(x):
+    rows, width = x.shape
+    y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(rows // 125):
+        tile = nl.load(x[i * 125 : (i + 1) * 125, :])
+        nl.store(y[i * 125 : (i + 1) * 125, :], nl.multiply(nl.add(tile, DECAY), RATE))
+    return y
+'''
+
+
+def test_a_number_has_its_name_and_not_that_of_a_size_that_it_is_the_inverse_of():
+    made = STEPPED.replace("RATE, DECAY = 0.001, 0.1\n", "").replace("DECAY", "0.1")
+    text = Author(STEPPED, "step", {"x": (1000, 64)}).with_kernel(made.replace("RATE", "0.001"))
+    assert "RATE)" in text and "RATE, DECAY = 0.001, 0.1" in text and "1 / rows" not in text

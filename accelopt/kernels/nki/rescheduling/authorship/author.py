@@ -10,11 +10,7 @@ from typing import NamedTuple
 from accelopt.kernels.nki.kernel_function import kernel_in, name_of
 from accelopt.kernels.nki.rescheduling.authorship.comments import with_comments
 from accelopt.kernels.nki.rescheduling.authorship.expression_numbers import Meanings
-from accelopt.kernels.nki.rescheduling.authorship.kernel_replacement import (
-    bound,
-    parts,
-    with_kernel,
-)
+from accelopt.kernels.nki.rescheduling.authorship.kernel_replacement import parts, with_kernel
 from accelopt.kernels.nki.rescheduling.authorship.layout import laid_out
 from accelopt.kernels.nki.rescheduling.authorship.numbers import with_expressions, with_sizes
 from accelopt.kernels.nki.rescheduling.authorship.redundant_reshapes import (
@@ -131,17 +127,18 @@ def _functions(source: str) -> dict[str, ast.FunctionDef]:
     return {node.name: node for node in tree_of(source).body if isinstance(node, ast.FunctionDef)}
 
 
-def _constants(source: str) -> dict[str, float | tuple[int, ...]]:
+def _constants(source: str) -> dict[str, float | tuple[float, ...]]:
     """The module's names for numbers."""
     nothing = parse_python("def nothing(): ...").body[0]
     assert isinstance(nothing, ast.FunctionDef)
     reader = Steps(nothing, Meanings())
     for part in parts(source):
         match part.node:
-            case ast.Assign(value=value) | ast.AnnAssign(value=ast.expr() as value):
-                number = reader.value(value)
-                if number is not None:
-                    reader.numbers.update(dict.fromkeys(bound(part.node), number))
+            case ast.Assign(targets=targets, value=value):
+                for target in targets:
+                    reader.numbers |= reader.numbers_of(target, value)
+            case ast.AnnAssign(target=target, value=ast.expr() as value):
+                reader.numbers |= reader.numbers_of(target, value)
     return reader.numbers
 
 

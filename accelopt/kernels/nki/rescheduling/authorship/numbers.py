@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -52,14 +53,14 @@ def with_expressions(text: str, made: Steps, author: Steps) -> str:
     viewed = views(made)
     taken = identifiers(made.function) - (set(made.shapes) - viewed)
     known = [said for said in _said(author) if not identifiers(parse_python(said.text)) & taken]
-    known += [_about(one, form) for form in ("-{}", "1 / {}", "-1 / {}") for one in known]
+    made_of = [_about(one, form) for form in ("-{}", "1 / {}", "-1 / {}") for one in known]
     changes: list[tuple[ast.expr, str]] = []
     for step in made.found:
         for node in _floats(step.statement):
             value = made.value(node)
             if value is None or abs(value) in NOBODYS:
                 continue
-            said = _chosen(value, known, frozenset(step.keys))
+            said = _chosen(value, (known, made_of), frozenset(step.keys))
             if said:
                 changes.append((node, said))
     changes += _places(made, author, viewed)
@@ -99,17 +100,18 @@ def _about(said: Spelled, form: str) -> Spelled:
     return Spelled(form.format(inner), -value if form.startswith("-") else value, said.keys)
 
 
-def _chosen(value: float, known: Sequence[Spelled], keys: frozenset[Key]) -> str | None:
-    """The text for a number; of several names with its value, one that is said in a step which
-    computes the same."""
-    if value == int(value):
-        known = [said for said in known if isinstance(said.value, float)]
-    same = [said for said in known if np.float32(said.value) == np.float32(value)]
-    same = [said for said in same if said.keys & keys] or same
-    first = {said.text for said in same if said.text.isidentifier()}
-    if len(first) > 1:
-        return None
-    return same[0].text if same else None
+def _chosen(value: float, groups: Sequence[Sequence[Spelled]], keys: frozenset[Key]) -> str | None:
+    """The text for a number, from the first group that has one: 1 / R is none for what the author calls RATE. Of
+    several names with its value, one that is said in a step which computes the same."""
+    for known in groups:
+        same = [said for said in known if np.float32(said.value) == np.float32(value)]
+        if value == int(value):
+            same = [said for said in same if isinstance(said.value, float)]
+        same = [said for said in same if said.keys & keys] or same
+        first = {said.text for said in same if said.text.isidentifier()}
+        if same:
+            return None if len(first) > 1 else same[0].text
+    return None
 
 
 def _floats(statement: ast.stmt) -> Iterator[ast.expr]:
@@ -199,7 +201,7 @@ def _tile_shapes(
     made: Steps, author: Steps, taken: Collection[str]
 ) -> Iterator[tuple[ast.expr, str]]:
     """The author's constant for the partitions of tiles on the chip, and the author's names for the sizes
-    of arguments where tiles are whole rows of them."""
+    of arguments where tiles are whole rows of them, and no other size is as large."""
     names: dict[tuple[int, float], set[str]] = {}
     fixed = {name for name in author.numbers if name in author.constants or _is_plain(author, name)}
     for _, sides in _tile_sides(author):
@@ -207,7 +209,7 @@ def _tile_shapes(
             value, own = author.value(node), identifiers(node)
             if value is not None and own and (place == LAST or own <= fixed):
                 names.setdefault((place, value), set()).add(ast.unparse(node))
-    rows = _whole_rows(made)
+    rows, called = _whole_rows(made), Counter(author.numbers.values())
     for _, sides in _tile_sides(made):
         for place, node in zip((0, LAST), sides, strict=True):
             number = made.value(node) if isinstance(node, ast.Constant) else None
@@ -215,7 +217,7 @@ def _tile_shapes(
             if (
                 number is not None
                 and len(said) == 1
-                and (place == 0 or (number in rows and number > SMALL))
+                and (place == 0 or (number in rows and number > SMALL and called[number] < 2))
             ):
                 (one,) = said
                 if not identifiers(parse_expression(one)) & {*taken, *author.loops}:

@@ -51,7 +51,7 @@ class Steps:
 
     function: ast.FunctionDef
     meanings: Meanings
-    numbers: dict[str, float | tuple[int, ...]] = field(default_factory=dict)
+    numbers: dict[str, float | tuple[float, ...]] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     helpers: Mapping[str, ast.FunctionDef] = field(default_factory=dict)
     found: list[Step] = field(default_factory=list)
@@ -100,10 +100,14 @@ class Steps:
         number = self._static(node)
         return number if isinstance(number, tuple) else None
 
-    def _number(self, node: ast.expr) -> float | tuple[int, ...] | None:
+    def _number(self, node: ast.expr) -> float | tuple[float, ...] | None:
         match node:
             case ast.Constant(value=int() | float() as number):
                 return number
+            case ast.Tuple(elts=parts):
+                found = [self._number(part) for part in parts]
+                numbers = tuple(n for n in found if isinstance(n, (int, float)))
+                return numbers if len(numbers) == len(parts) else None
             case ast.Name(id=name):
                 return self.numbers.get(name)
             case ast.Attribute(value=ast.Name(id=name), attr="shape"):
@@ -158,22 +162,25 @@ class Steps:
         self.found.append(Step(statement, dict(self._targets), keys))
 
     def _assigned(self, target: ast.expr, value: ast.expr) -> None:
-        number = self._static(value)
         if any(isinstance(n, ast.Name) and n.id in self.loops for n in ast.walk(value)):
             self.loops.update(names_bound(target))
-        if isinstance(target, ast.Name) and number is not None:
-            self.numbers[target.id] = number
-            self._values[target.id] = self.meanings.number
-            return
-        if isinstance(target, ast.Tuple) and isinstance(number, tuple):
-            for name, extent in zip(target.elts, number, strict=False):
-                if isinstance(name, ast.Name):
-                    self.numbers[name.id] = extent
-                    self._values[name.id] = self.meanings.number
+        if names := self.numbers_of(target, value):
+            self.numbers |= names
+            self._values |= dict.fromkeys(names, self.meanings.number)
             return
         self._give(target, self._meaning(value))
 
-    def _static(self, node: ast.expr) -> float | tuple[int, ...] | None:
+    def numbers_of(self, target: ast.expr, value: ast.expr) -> dict[str, float | tuple[float, ...]]:
+        """The numbers that an assignment gives names, where all are known before the kernel runs."""
+        number = self._static(value)
+        if isinstance(target, ast.Name) and number is not None:
+            return {target.id: number}
+        if isinstance(target, ast.Tuple) and isinstance(number, tuple):
+            pairs = zip(target.elts, number, strict=False)
+            return {name.id: n for name, n in pairs if isinstance(name, ast.Name)}
+        return {}
+
+    def _static(self, node: ast.expr) -> float | tuple[float, ...] | None:
         try:
             return self._number(node)
         except (ArithmeticError, ValueError, TypeError, IndexError, KeyError):
