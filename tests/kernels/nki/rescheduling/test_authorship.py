@@ -266,7 +266,24 @@ def step(x):
 '''
 
 
-def test_a_number_has_its_name_and_not_that_of_a_size_that_it_is_the_inverse_of():
+def test_a_number_has_its_name_and_not_that_of_a_size_that_it_is_the_inverse_of() -> None:
     made = STEPPED.replace("RATE, DECAY = 0.001, 0.1\n", "").replace("DECAY", "0.1")
     text = Author(STEPPED, "step", {"x": (1000, 64)}).with_kernel(made.replace("RATE", "0.001"))
     assert "RATE)" in text and "RATE, DECAY = 0.001, 0.1" in text and "1 / rows" not in text
+
+
+def test_a_comment_follows_the_numbers_of_its_step() -> None:
+    """Two steps differ in a number alone; a lowered kernel has them in another order."""
+    source = STEPPED.replace(
+        "        nl.store(y[i * 125 : (i + 1) * 125, :], nl.multiply(nl.add(tile, DECAY), RATE))\n",
+        "        # slow\n        slow = nl.multiply(tile, 0.25)\n"
+        "        # fast\n        fast = nl.multiply(tile, 0.75)\n"
+        "        nl.store(y[i * 125 : (i + 1) * 125, :], nl.subtract(fast, slow))\n",
+    )
+    lines = source.splitlines(keepends=True)
+    slow, fast = (n for n, line in enumerate(lines) if "nl.multiply" in line)
+    lines[slow], lines[fast] = lines[fast], lines[slow]
+    made = "".join(line for line in lines if "#" not in line)
+    text = Author(source, "step", {"x": (1000, 64)}).with_kernel(made)
+    stands = {at.strip(): below for at, below in zip(text.splitlines(), text.splitlines()[1:])}
+    assert "0.25" in stands["# slow"] and "0.75" in stands["# fast"]

@@ -64,7 +64,7 @@ def _place(statement: ast.stmt, made: Steps, author: Steps) -> int | None:
     if step is None:
         return None
     for key in _told(step.keys, author):
-        found = made.computed(key)
+        found = made.computed(key, author.fractions(step))
         if found is not None:
             return found.statement.lineno
     for meaning in (

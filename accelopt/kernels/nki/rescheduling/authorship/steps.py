@@ -6,7 +6,7 @@ import ast
 import math
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -73,10 +73,18 @@ class Steps:
         self._block(self.function.body)
         return self
 
-    def computed(self, key: Key) -> Step | None:
-        """The first step that computes this; what gives no other value must be all that it does."""
-        same = (s for s in self.found if key in (s.keys[:1] if key[1] else s.keys))
-        return next(same, None)
+    def computed(self, key: Key, near: Collection[float] = ()) -> Step | None:
+        """The first step that computes this, of those with the most fractions from `near`: keys do not tell numbers
+        apart. What gives no other value must be all that it does."""
+        same = [s for s in self.found if key in (s.keys[:1] if key[1] else s.keys)]
+        return max(
+            same, key=lambda step: len(self.fractions(step).intersection(near)), default=None
+        )
+
+    def fractions(self, step: Step) -> set[float]:
+        """The numbers of a step that are not whole, in fp32."""
+        values = map(self.value, (n for n in ast.walk(step.statement) if isinstance(n, ast.expr)))
+        return {float(np.float32(value)) for value in values if value is not None and value % 1}
 
     def negative(self, step: Step) -> bool:
         """Whether a step turns a sign by a number."""
