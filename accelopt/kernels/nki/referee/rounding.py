@@ -151,12 +151,12 @@ class Interval(NDArrayOperatorsMixin):
         self._take_ends()
         if self.shared is None and isinstance(new, Interval) and new.shared is not None:
             self.shared = self.value.copy()
-        parts = (new,) * 4
+        parts, place = (new,) * 4, values(key)
         if isinstance(new, Interval):
             parts = (new.value, new.low, new.high, with_shared(new))
         for own, part in zip((self.value, self.low, self.high, self.shared), parts, strict=True):
             if own is not None:
-                own[values(key)] = part
+                own[place] = part
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name in _BITS:
