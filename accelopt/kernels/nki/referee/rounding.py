@@ -249,17 +249,9 @@ class Interval(NDArrayOperatorsMixin):
         return found._like(found.value, found.low - rounded, found.high + rounded, found.shared)
 
     def _elementwise(self, ufunc: np.ufunc, inputs: Any) -> Any:
-        two = (
-            len(inputs) == 2 and isinstance(inputs[0], Interval) and isinstance(inputs[1], Interval)
-        )
-        if (
-            two
-            and ufunc in _ARITHMETIC
-            and not self.formats.few_bits
-            and inputs[0].value.dtype.kind != "b" != inputs[1].value.dtype.kind
-        ):
-            return self._arithmetic(ufunc, *inputs)
-        conditions = any(isinstance(x, Interval) and x.value.dtype.kind == "b" for x in inputs)
+        known = [one for one in inputs if isinstance(one, Interval)]
+        two = len(known) == len(inputs) == 2
+        conditions = any(one.value.dtype.kind == "b" for one in known)
         if ufunc in _SIGNS and inputs[0].is_exact:
             return inputs[0]._arranged(ufunc)
         if self.formats.few_bits and ufunc.nin == 1 and ufunc not in _EXACTLY:
@@ -469,9 +461,8 @@ class Interval(NDArrayOperatorsMixin):
             np.maximum(found, rounded, out=found)
             if np.count_nonzero(unknown := np.isnan(found)):
                 np.putmask(found, unknown, np.inf)
-                if np.count_nonzero(
-                    infinite := np.isinf(self.value)
-                ):  # and an end that is the same
+                infinite = np.isinf(self.value)
+                if np.count_nonzero(infinite):  # and an end that is the same
                     np.equal(self.low, self.value, out=unknown[0, ...])
                     np.equal(self.high, self.value, out=unknown[1, ...])
                     unknown &= infinite
