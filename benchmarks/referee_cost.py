@@ -2,7 +2,7 @@
 
 The kernel of each NKIBench problem is evaluated twice with an empty cache of its own: the first evaluation
 also makes inputs and exact outputs, the second is what every later candidate costs. Both count the process
-that judges and its children; one run of the reference is its get_inputs and its forward, the median of five. A full check should
+that judges and its children (of servers of interpreters, which a process starts once, their forks); one run of the reference is its get_inputs and its forward, the median of five. A full check should
 cost at most 25 runs of the reference the first time, 10 afterwards, and 4 GiB. Each problem is judged in a
 process of its own, with one thread for its arithmetic as a worker has, which ends after `--seconds`; what it
 had found until then is printed.
@@ -33,17 +33,33 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def cpu_seconds(work: Callable[[], object]) -> float:
-    """What `work` takes, with the processes that it waits for."""
+    """What `work` takes, with the processes that it waits for, and those that its servers have forked."""
 
     def used() -> float:
         found = (
             resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
         )
-        return sum(one.ru_utime + one.ru_stime for one in found)
+        own = sum(one.ru_utime + one.ru_stime for one in found)
+        return own + sum(map(seconds_of_children, children_of(os.getpid())))
 
     started = used()
     work()
     return used() - started
+
+
+def children_of(process: int) -> list[int]:
+    """The processes that it has started and not yet waited for, by Linux's /proc."""
+    return [
+        int(pid)
+        for thread in Path(f"/proc/{process}/task").iterdir()
+        for pid in (thread / "children").read_text().split()
+    ]
+
+
+def seconds_of_children(process: int) -> float:
+    """What those took that a process has waited for."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[13:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def measure(case: Case, folder: str) -> None:

@@ -84,6 +84,8 @@ def trace_reference(path: str | Path, source: str, inputs: Sequence[Any]) -> Tra
         module = _module(path, source, trace, loops)
         forward = module["forward"]
         names = _parameters(forward, len(inputs))
+        for label, value in zip(names, inputs, strict=False):
+            _refuse_empty(label, np.shape(value), path)
         try:
             kernel = _kernel_inputs(trace, module, inputs, names)
             returned = _blamed(trace, forward, kernel.given)
@@ -570,6 +572,11 @@ def _linear(values: Values, value: Value, own: Value, axis: Axis) -> _Form | Non
 # Outputs.
 
 
+def _refuse_empty(what: str, shape: Sequence[int], path: str) -> None:
+    if 0 in shape:
+        raise NotTraced(f"{what} of shape {tuple(shape)} has no elements", path)
+
+
 def _algorithm(
     trace: Trace, loops: _Loops, kernel: _Kernel, outputs: Sequence[Any], name: str
 ) -> Algorithm:
@@ -580,6 +587,7 @@ def _algorithm(
         array = trace.traced(output)
         if not array.shape:
             array = array.reshape(1)
+        _refuse_empty(f"output {number}", array.shape, trace.path)
         label = "out" if len(outputs) == 1 else f"out{number}"
         while label in taken:
             label += "_"

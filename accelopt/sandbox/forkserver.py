@@ -2,7 +2,8 @@
 
 The server is an interpreter started with the same few variables as any child. It imports what it is
 told to, and then does nothing but fork: it never sees a job, so no child sees another's. Its children,
-which do, may have a server `beside` them: a fork of it from before the first job.
+which do, may have a server `beside` them: a fork of it from before the first job. Who asks for a further
+interpreter gets forks of one that has started by itself: what it drew when it began is no other's.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from accelopt.sandbox import linux_calls
 from accelopt.sandbox.policy import search_path
@@ -68,6 +70,7 @@ class ForkServer:
         self.threads = threads
         self.beside = beside
         self.environment = environment or {}
+        self.further: dict[str, object] = {}  # which interpreter is asked for, if not this server's
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
@@ -79,15 +82,18 @@ class ForkServer:
         status, status_writer = os.pipe()
         message = {"variables": dict(setting.variables), "folder": str(setting.folder)}
         try:
-            with self._lock:
-                server = self._served()
-                socket.send_fds(server, [json.dumps(message).encode()], [*streams, status_writer])
+            self.send({**message, **self.further}, [*streams, status_writer])
         except OSError:
             os.close(status)
             return spawn(streams, setting)
         finally:
             os.close(status_writer)
         return _Served(status)
+
+    def send(self, message: Mapping[str, object], descriptors: Sequence[int]) -> None:
+        """Asks for a child with these streams and a descriptor for how it ends. Raises OSError."""
+        with self._lock:
+            socket.send_fds(self._served(), [json.dumps(message).encode()], [*descriptors])
 
     def _served(self) -> socket.socket:
         if self._process is None or self._process.poll() is not None or self._socket is None:
@@ -145,11 +151,13 @@ class _Served:
 
 
 class _ServerBeside(ForkServer):
-    """The server that this process was started beside."""
+    """The server that this process was started beside, or a further interpreter of that one's."""
 
-    def __init__(self, theirs: socket.socket) -> None:
-        super().__init__(())
+    def __init__(self, theirs: socket.socket, modules: Sequence[str], interpreter: int) -> None:
+        super().__init__(modules)
         self._socket = theirs
+        if interpreter:
+            self.further = {"modules": [*modules], "interpreter": interpreter}
 
     def _served(self) -> socket.socket:
         assert self._socket is not None
@@ -166,9 +174,11 @@ def own_server(
     environment: Mapping[str, str] | None = None,
     *,
     beside: bool = False,
+    interpreter: int = 0,
 ) -> ForkServer:
-    """The `ForkServer` of this process with these settings, which ends with it."""
-    key = (tuple(modules), threads, tuple((environment or {}).items()), beside)
+    """The `ForkServer` of this process with these settings, which ends with it; of several with the same ones
+    each `interpreter` is another, with hashes and addresses of its own."""
+    key = (tuple(modules), threads, tuple((environment or {}).items()), beside, interpreter)
     return _own.setdefault(key, ForkServer(modules, threads, environment, beside=beside))
 
 
@@ -178,11 +188,13 @@ def close_own_servers() -> None:
         _own.popitem()[1].close()
 
 
-def clean_server(modules: Sequence[str]) -> ForkServer:
+def clean_server(modules: Sequence[str], interpreter: int = 0) -> ForkServer:
     """Where a process that holds what a child must not see gets forks from: the server that it was
-    started beside, or one of its own that has imported `modules`."""
-    beside = server_beside()
-    return own_server(modules) if beside is None else _ServerBeside(beside)
+    started beside, or one of its own that has imported `modules`; of a further `interpreter` forks that have
+    other hashes and addresses than those."""
+    if (beside := server_beside()) is None:
+        return own_server(modules, interpreter=interpreter)
+    return _ServerBeside(beside, modules, interpreter)
 
 
 def fork_with_server(streams: Streams, setting: ChildSetting) -> ChildProcess:
@@ -242,14 +254,20 @@ def _serve(client: socket.socket, beside: socket.socket | None) -> None:
 
 
 def _serve_one(
-    message: Mapping[str, object],
+    message: Mapping[str, Any],
     descriptors: Sequence[int],
     running: dict[int, int],
     beside: socket.socket | None,
 ) -> None:
     *ends, status = descriptors
+    if further := message.get("interpreter"):
+        plain = {name: message[name] for name in ("variables", "folder")}
+        with contextlib.suppress(OSError):  # who has asked sees that nobody answers
+            own_server(message["modules"], interpreter=further).send(plain, descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return
     variables = message["variables"]
-    assert isinstance(variables, dict)
     pid = os.fork()
     if pid == 0:
         signal.set_wakeup_fd(-1)

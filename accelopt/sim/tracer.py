@@ -229,7 +229,9 @@ class Tracer:
         temporary: bool = False,
         body: Body | None = None,
     ) -> Tensor:
-        """A new tensor in the current scope (or in `body`)."""
+        """A new tensor in the current scope (or in `body`). Raises KernelError for one without elements."""
+        if 0 in shape:
+            raise _empty("a tensor", shape)
         number = self.fresh_id()
         tensor = Tensor(
             number,
@@ -306,6 +308,8 @@ class Tracer:
         home = self.home
         for accesses in (outputs.values(), inputs.values()):
             for access in accesses:
+                if 0 in access.shape:
+                    raise _empty(f"an operand of {opcode}", access.shape)
                 scope = home.get(access.tensor)
                 if scope is None or not scope.open or self.conditions:
                     self.check_scope(access.tensor)
@@ -421,6 +425,11 @@ class Tracer:
 
 
 _current: ContextVar[Tracer | None] = ContextVar("accelopt_tracer", default=None)
+
+
+def _empty(what: str, shape: tuple[int, ...]) -> KernelError:
+    said = f"{what} of shape {shape} has a dimension without elements."
+    return KernelError("shape", said, source=running_line())
 
 
 def current() -> Tracer:

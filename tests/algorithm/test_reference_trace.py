@@ -136,3 +136,14 @@ def test_what_has_no_algorithm_is_refused_with_its_line(
         traced(path, inputs())
     assert refusal.value.line == 9
     assert str(refusal.value).startswith("reference.py:9: ")
+
+
+def test_arrays_without_elements_are_named(tmp_path: Path) -> None:
+    """Assumption: no axis of an Algorithm is empty."""
+    x, *others = inputs()
+    for given, forward, said in (
+        ([x[:0], *others], "return x", r"x of shape \(0, 8\) has no elements"),
+        ([x, *others], "return x, x[:, :0]", r"output 1 of shape \(6, 0\) has no elements"),
+    ):
+        with pytest.raises(NotTraced, match=said):
+            traced(reference(tmp_path, forward), given)

@@ -63,11 +63,19 @@ def ask_beside(payload: Payload, channel: BinaryIO) -> None:
             {},
             policy=Policy(readable=(str(Path(__file__).parents[1]), "/proc")),
             limits=Limits(seconds=120),
-            start=clean_server(["json", "numpy"]).start,
+            start=clean_server(["json", "numpy"], interpreter).start,
         ).result.decode()
-        for entry in ("remember", "remember", "draw", "draw", "descriptors")
+        for entry, interpreter in (
+            *(("remember", 0), ("remember", 0), ("draw", 0), ("draw", 0), ("descriptors", 0)),
+            *(("remember", 1), *(("hashed", n) for n in (0, 0, 1, 1, 2))),
+        )
     ]
     channel.write(json.dumps(told).encode())
+
+
+def hashed(payload: Payload, channel: BinaryIO) -> None:
+    """The hash of a string, which each interpreter draws its own for."""
+    channel.write(str(hash("a string")).encode())
 
 
 def draw(payload: Payload, channel: BinaryIO) -> None:

@@ -208,6 +208,9 @@ def test_who_holds_something_gets_forks_that_hold_nothing(server):
         assert told[:2] == ['"nothing"'] * 2
         assert told[2] != told[3] and 0 <= float(told[2]) < 1
         assert not any("socket" in place for place in json.loads(told[4]).values())
+        ours, again, one, the_same, other = told[6:]
+        assert told[5] == told[0] and ours == again and one == the_same
+        assert len({ours, one, other}) == 3
 
 
 def test_what_a_fork_shares_is_not_its_own_memory():

@@ -29,7 +29,7 @@ from accelopt.kernels.nki.devices.protocol import (
     Timings,
 )
 from accelopt.kernels.nki.devices.tracing import arguments_to_json, read_message, unfinished_line
-from accelopt.sandbox import ChildOutcome, Ending, Limits, Policy, Start, clean_server, run, spawn
+from accelopt.sandbox import ChildOutcome, Ending, Limits, Policy, Start, clean_server, run
 from accelopt.sim import compute, dtypes, rules, serial, timing, unused_inputs
 from accelopt.sim.compute.analysis.other_formats import in_double, in_single
 from accelopt.sim.compute.executor import Order
@@ -126,7 +126,8 @@ class SimulatedDevice:
         interpreter of its own."""
         kernel = str(Path(kernel_path).resolve())
         given = arguments_to_json(arguments)
-        outcome = self._traced("trace_job", kernel, given, seconds, again, spawn)
+        start = clean_server(TRACING, again).start
+        outcome = self._traced("trace_job", kernel, given, seconds, again, start)
         message, data = _answer(outcome, kernel, seconds)
         _refuse(message)
         return data

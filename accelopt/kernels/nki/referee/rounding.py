@@ -29,7 +29,7 @@ RANGE, UNDERFLOW = 1e38, 1e-30  # of float32 and bfloat16, and of sums that lose
 LEAST = 2.0**-126  # normal number of both
 UNIT = 2.0**-24  # unit roundoff of float32
 ALIKE = 0.25  # of the slack that counts for errors that are known
-MOST_IN_BLOCK = 1 << 15  # elements whose intermediate results stay in the processor's cache
+MOST_IN_BLOCK = 1 << 14  # elements whose intermediate results stay in the processor's cache
 WHOLE = 1 << 8, 1 << 24  # the largest number to which all are whole in bfloat16, and in float32
 MOST_BITS = 16  # behind the point, of factors whose products may be summed without rounding
 LOGARITHM = 1e-2  # to which an exponent is known that may be subtracted after the sum as well
@@ -151,12 +151,12 @@ class Interval(NDArrayOperatorsMixin):
         self._take_ends()
         if self.shared is None and isinstance(new, Interval) and new.shared is not None:
             self.shared = self.value.copy()
-        parts = (new,) * 4
+        parts, place = (new,) * 4, values(key)
         if isinstance(new, Interval):
             parts = (new.value, new.low, new.high, with_shared(new))
         for own, part in zip((self.value, self.low, self.high, self.shared), parts, strict=True):
             if own is not None:
-                own[values(key)] = part
+                own[place] = part
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name in _BITS:
@@ -249,8 +249,9 @@ class Interval(NDArrayOperatorsMixin):
         return found._like(found.value, found.low - rounded, found.high + rounded, found.shared)
 
     def _elementwise(self, ufunc: np.ufunc, inputs: Any) -> Any:
-        two = len(inputs) == 2 and all(isinstance(x, Interval) for x in inputs)
-        conditions = any(isinstance(x, Interval) and x.value.dtype.kind == "b" for x in inputs)
+        known = [one for one in inputs if isinstance(one, Interval)]
+        two = len(known) == len(inputs) == 2
+        conditions = any(one.value.dtype.kind == "b" for one in known)
         if ufunc in _SIGNS and inputs[0].is_exact:
             return inputs[0]._arranged(ufunc)
         if self.formats.few_bits and ufunc.nin == 1 and ufunc not in _EXACTLY:
@@ -312,21 +313,10 @@ class Interval(NDArrayOperatorsMixin):
         value, shared = ufunc(first.value, second.value), None
         if first.shared is not None or second.shared is not None:
             shared = ufunc(with_shared(first), with_shared(second))
-        one, a = first.errors(value.ndim), first.value
+        one = first.errors(value.ndim)
         if ufunc is np.divide:  # a product with what the divisor's ends make of its reciprocal
-            low, high = second.ends()
-            ends = [np.reciprocal(low), np.reciprocal(high)]
-            if (
-                through := np.signbit(low) != np.signbit(high)
-            ).any():  # zero, near which it may be any
-                ends = [
-                    np.where(through, far, end)
-                    for far, end in zip((np.inf, -np.inf), ends, strict=True)
-                ]
-            second = self._around(np.reciprocal(second.value), ends)
-            other = _lined_up(
-                [apart(e, second.value) for e in (second.low, second.high)], value.ndim
-            )
+            second = second._reciprocal()
+            other = _lined_up([apart(e, second.value) for e in second.parts()[1:3]], value.ndim)
         else:
             other = second.errors(value.ndim)
         if ufunc in (np.add, np.subtract):
@@ -334,16 +324,29 @@ class Interval(NDArrayOperatorsMixin):
         else:
             joint = one * other
             if len(joint) > 1:
-                crossed = one * other[::-1]
-                np.maximum(joint[0], joint[1], out=joint[1])
-                np.maximum(crossed[0], crossed[1], out=joint[0])
-            errors = [_scaled(one, second.value), _scaled(other, a), joint]
+                np.maximum(joint[0], joint[1], out=joint[1, ...])
+                if len(one) == len(other):
+                    crossed = one * other[::-1]
+                    np.maximum(crossed[0], crossed[1], out=joint[0, ...])
+                else:
+                    joint = joint[1:]
+            errors = [_scaled(one, second.value), _scaled(other, first.value), joint]
         far = _known(_root(*errors))
         if ufunc is np.subtract and first.extreme != second.extreme:
             itself = _itself(first, second) & (far <= LOGARITHM).all(axis=0)
             far = np.where(itself, 0, far)
             shared = None if shared is None else np.where(itself, value, shared)
         return self._like(value, value - far[0], value + far[-1], shared)
+
+    def _reciprocal(self) -> Interval:
+        low, high = self.ends()
+        ends = [np.reciprocal(low), np.reciprocal(high)]
+        through = np.signbit(low) != np.signbit(high)
+        if through.any():  # zero, near which it may be any
+            pairs = zip((np.inf, -np.inf), ends, strict=True)
+            ends = [np.where(through, far, end) for far, end in pairs]
+        found: Interval = self._around(np.reciprocal(self.value), ends)
+        return found
 
     def __array_function__(
         self, func: Callable[..., Any], types: Any, args: Any, kwargs: dict[str, Any]
@@ -448,18 +451,23 @@ class Interval(NDArrayOperatorsMixin):
             return _lined_up([apart(end, self.value) for end in self.ends()], dimensions)
         rounded = self._rounding()
         if self.is_exact:
-            ends, found = [self.value], rounded[None]
+            found = _known(rounded[None])
+            if np.count_nonzero(infinite := np.isinf(self.value)):
+                rounded[infinite] = 0
         else:
-            ends, found = [self.low, self.high], np.empty((2, *self.value.shape))
+            found = np.empty((2, *self.value.shape))
             np.subtract(self.value, self.low, out=found[0, ...])
             np.subtract(self.high, self.value, out=found[1, ...])
             np.maximum(found, rounded, out=found)
-        if found.size and not math.isfinite(np.maximum.reduce(found, axis=None)):
-            for n, end in enumerate(ends):
-                far = found[n, ...]
-                far[np.isnan(far)] = np.inf
-                far[(end == self.value) & np.isinf(self.value)] = 0
-        return _lined_up(found, dimensions)
+            if np.count_nonzero(unknown := np.isnan(found)):
+                np.putmask(found, unknown, np.inf)
+                infinite = np.isinf(self.value)
+                if np.count_nonzero(infinite):  # and an end that is the same
+                    np.equal(self.low, self.value, out=unknown[0, ...])
+                    np.equal(self.high, self.value, out=unknown[1, ...])
+                    unknown &= infinite
+                    np.putmask(found, unknown, 0)
+        return found if found.ndim > dimensions else _lined_up(found, dimensions)
 
     @property
     def rounds_alike(self) -> bool:
@@ -471,17 +479,18 @@ class Interval(NDArrayOperatorsMixin):
         if self.is_exact or not self.value.size:
             return False
         for one in (self.value, self.low, self.high):
-            first = float(one.item(0))
-            if not first.is_integer() and math.isfinite(first):
-                return False
+            for at in (0, one.size // 2, -1):
+                if not (some := float(one.item(at))).is_integer() and math.isfinite(some):
+                    return False
         whole = ((one == np.rint(one)) | ~np.isfinite(one) for one in self.parts()[:3])
         return all(one.all() for one in whole)
 
     def _rounding(self) -> np.ndarray:
         rounded = np.asarray(np.abs(self.value) * self.formats.kept)
         least = LEAST * self.formats.kept
-        if not np.minimum.reduce(rounded, axis=None, initial=np.inf) >= least:
-            rounded[(rounded < least) & (self.value != 0)] = LEAST
+        if np.count_nonzero(small := rounded < least):
+            small &= self.value != 0
+            np.putmask(rounded, small, LEAST)
         if self.formats.largest < RANGE:
             rounded += self.formats.least
         if self._is_whole():  # as rint leaves it: what is known to lie between two of them is one
@@ -651,7 +660,11 @@ def _at(operand: Any, place: tuple[int | slice, ...], dimensions: int) -> Any:
         at if size > 1 else 0 if isinstance(at, int) else slice(None)
         for at, size in zip(own, shape, strict=False)
     )
-    return operand[key] if isinstance(operand, Interval) else np.asarray(operand)[key]
+
+    def part(array: np.ndarray) -> np.ndarray:  # which is walked many times
+        return np.asarray(array[key], order="C")
+
+    return operand._arranged(part) if isinstance(operand, Interval) else part(np.asarray(operand))
 
 
 def _shapes(operands: Sequence[Any]) -> list[tuple[int, ...]]:
@@ -813,22 +826,30 @@ def _product_in_single(a: np.ndarray, b: Columns | None) -> np.ndarray | None:
 
 def _scaled(errors: np.ndarray, factor: np.ndarray) -> np.ndarray:
     """How far below and above a product is when one factor is, and the other is `factor`."""
-    found = errors * factor
-    return np.asarray(np.abs(found) if len(found) == 1 else np.maximum(found, -found[::-1]))
+    found: np.ndarray = errors * factor
+    if len(found) == 1:
+        np.abs(found, out=found)
+        return found
+    turned: np.ndarray = np.negative(found[::-1])
+    np.maximum(found, turned, out=turned)
+    return turned
 
 
 def _root(*errors: np.ndarray) -> np.ndarray:
-    """What independent errors are together."""
-    total = np.asarray(np.square(errors[0]))
-    for far in errors[1:]:
-        total = total + np.square(far)
-    return np.asarray(np.sqrt(total, out=total))
+    """What independent errors are together, of arrays that are lost with it: new memory costs more than a square."""
+    total, *others = errors
+    np.square(total, out=total)
+    for square in others:
+        np.square(square, out=square)
+        total = np.add(total, square, out=total if total.shape == square.shape else None)
+    np.sqrt(total, out=total)
+    return total
 
 
 def _known(far: np.ndarray) -> np.ndarray:
     """An error of which nothing is known may be any."""
-    if far.size and math.isnan(np.maximum.reduce(far, axis=None)):
-        far[np.isnan(far)] = np.inf
+    if np.count_nonzero(unknown := np.isnan(far)):
+        np.putmask(far, unknown, np.inf)
     return far
 
 

@@ -158,9 +158,9 @@ class Watched(NDArrayOperatorsMixin):
         numbers = [one for one in inputs if not isinstance(one, Watched)]
         if ufunc is np.maximum and len(self.sources) == 1 and numbers and np.min(numbers[0]) > 0:
             self.uses.kept_above |= self.sources
-        if ufunc in SCALES:
-            for source, other in itertools.product(self.sources, inputs):
-                if not isinstance(other, Watched) and not np.ndim(other):
+        if numbers and ufunc in SCALES:
+            for source, other in itertools.product(self.sources, numbers):
+                if not np.ndim(other):
                     self.uses.factors.setdefault(source, set()).add(float(other))
         return self._of(getattr(ufunc, method), inputs, kwargs)
 

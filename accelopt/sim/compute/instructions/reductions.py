@@ -179,6 +179,7 @@ def loop_reduce(site: LaneSite) -> Closure:
 
 
 SCAN_BLOCK = 512  # columns turned into rows at a time: three blocks of 128 partitions fit the cache
+LINE = 16  # elements of the cache
 
 
 def tensor_tensor_scan(site: LaneSite) -> Closure:
@@ -193,6 +194,8 @@ def tensor_tensor_scan(site: LaneSite) -> Closure:
     op0, op1 = arithmetic.binary(site.text("op0")), arithmetic.binary(site.text("op1"))
     store = put_columns(site)
     blocks = np.empty((3, SCAN_BLOCK, PARTITIONS), site.computes)
+    # Rows of a power of two would be in each other's place of the processor's cache.
+    untransposed = np.empty((PARTITIONS, SCAN_BLOCK + LINE), site.computes)
     by_count: dict[int, list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = {}
 
     def rows(partitions: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -212,8 +215,10 @@ def tensor_tensor_scan(site: LaneSite) -> Closure:
         for start in range(0, length, SCAN_BLOCK):
             stop = min(start + SCAN_BLOCK, length)
             part = blocks[:, : stop - start, :partitions]
-            np.copyto(part[0], first[:, start:stop].T)
-            np.copyto(part[1], second[:, start:stop].T)
+            near = untransposed[:partitions, : stop - start]
+            for here, given in zip(part, (first, second), strict=False):
+                np.copyto(near, given[:, start:stop])
+                np.copyto(here, near.T)
             for x, y, r in rows(partitions)[: stop - start]:
                 if reverse0:
                     op0(state, x, r)

@@ -313,6 +313,16 @@ def test_an_argument_without_elements_is_told_as_one(kernel_text):
         kernel_text(KERNEL.format(call="nl.copy(t)", before="pass")).trace(X[:0], Y, C)
 
 
+@pytest.mark.parametrize(
+    "line",
+    ["nl.rand((128, 0))", "nl.load(x[:, nl.ds(0, 0)])", "nl.load(x[nl.mgrid[0:0, 0:4]])"],
+)
+def test_a_tile_without_elements_is_told_as_one(kernel_text, line):
+    """The same assumption, of what a kernel makes itself."""
+    with pytest.raises(KernelError, match=r"of shape .* has a dimension without elements"):
+        kernel_text(KERNEL.format(call="nl.copy(t)", before=line)).trace(X, Y, C)
+
+
 @pytest.mark.parametrize("name", ["logical_shift_right", "logical_right_shift"])
 def test_names_that_are_not_there_have_near_ones(name):
     with pytest.raises(AttributeError, match=f"has no attribute '{name}'; it has right_shift$"):
