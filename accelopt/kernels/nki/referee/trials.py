@@ -30,7 +30,9 @@ from accelopt.kernels.nki.referee.tolerance import BETWEEN, SLACK, Exact, exact_
 from accelopt.kernels.nki.referee.uses import Uses
 from accelopt.kernels.nki.referee.variation import (
     MAY_BE_LARGER,
+    PLAIN,
     masks,
+    numbers_reckoned_with,
     other_flags,
     other_integers,
     other_masks,
@@ -583,15 +585,19 @@ def _other_arguments(
     changed = other_integers(reference, inputs, uses, generator)
     if name not in WITH_ALL_ROWS:
         return changed
-    if not any(isinstance(value, (float, np.floating)) for value in changed):
+    reckoned = numbers_reckoned_with(
+        reference, changed, changed if part is None else part.of(changed)
+    )
+    if not reckoned and not any(isinstance(value, PLAIN) for value in changed):
         return changed
     seed = int(generator.integers(1 << 31))
-    for most in (MAY_BE_LARGER, 1) if name == STRESS else (1,):
+    larger = name == STRESS
+    for most, whole in ((MAY_BE_LARGER if larger else 1, reckoned), (1, ())):
         given = np.random.default_rng(seed)
-        numbers = other_numbers(changed, given, larger=name == STRESS, most=most)
+        numbers = other_numbers(changed, given, whole, larger=larger, most=most)
         with contextlib.suppress(ConfigError):
             outputs = reference.forward(numbers if part is None else part.of(numbers))
-            if most == 1 or all(np.isfinite(one).all() for one in outputs):
+            if (not whole and most == 1) or all(np.isfinite(one).all() for one in outputs):
                 return numbers
     return changed
 

@@ -7,6 +7,7 @@ its reference, though no public draw shows it.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import zlib
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -46,21 +47,56 @@ MOST_BITS = 52  # that float64 holds
 # on a number may be a temperature, and is tried above one, as far as a reference is defined there.
 SHRINK = (0.1, 0.2)
 MAY_BE_LARGER = 0.5
+PLAIN, WHOLE = (float, np.floating), (int, np.integer)
 
 
 def other_numbers(
-    inputs: Sequence[Any], generator: np.random.Generator, *, larger: bool = False, most: float = 1
+    inputs: Sequence[Any],
+    generator: np.random.Generator,
+    reckoned: Container[int] = (),
+    *,
+    larger: bool = False,
+    most: float = 1,
 ) -> list[Any]:
-    """`inputs` with every plain floating-point number made smaller, or `larger`: those from `most` on by a
-    factor, the others by a power; whole numbers, which may be sizes, and booleans stay."""
+    """`inputs` with every plain floating-point number, and whole ones that are `reckoned` with, made smaller, or
+    `larger`: those from `most` on by a factor, the others by a power; other whole numbers, which may be sizes, and
+    booleans stay. A whole number above zero stays above."""
     factor = generator.uniform(*SHRINK)
 
     def other(value: Any) -> Any:
         if not larger:
-            return value * factor
+            return (
+                max(value * factor, min(value, 1)) if isinstance(value, WHOLE) else value * factor
+            )
         return np.copysign(abs(value) ** factor, value) if abs(value) < most else value / factor
 
-    return _changed_plain(inputs, (float, np.floating), other) or [*inputs]
+    concerned = [n in reckoned or isinstance(v, PLAIN) for n, v in enumerate(inputs)]
+    return [type(v)(other(v)) if c else v for v, c in zip(inputs, concerned, strict=True)]
+
+
+def numbers_reckoned_with(
+    reference: Reference, inputs: Sequence[Any], given: Sequence[Any]
+) -> set[int]:
+    """Which inputs are plain whole numbers that are no sizes: the reference takes them as floating-point numbers
+    too, and makes the same of what is `given` (some rows of `inputs`), of one more as many; and a kernel is told."""
+    found = set()
+    for number, value in enumerate(inputs):
+        if isinstance(value, WHOLE) and not isinstance(value, bool):
+
+            def replaced(all_inputs: Sequence[Any], by: Any, at: int = number) -> list[Any]:
+                return [*all_inputs[:at], by, *all_inputs[at + 1 :]]
+
+            with contextlib.suppress(ConfigError):
+                true, same, more = (
+                    reference.forward(replaced(given, by))
+                    for by in (value, float(value), value + 1)
+                )
+                told = map(reference.kernel_inputs, (inputs, replaced(inputs, value + 1)))
+                number_like = all(map(np.array_equal, true, same))
+                number_like &= [*map(np.shape, true)] == [*map(np.shape, more)]
+                if number_like and not all(map(np.array_equal, *told)):
+                    found.add(number)
+    return found
 
 
 def masks(inputs: Sequence[Any], uses: Uses) -> dict[int, Any]:
@@ -120,7 +156,7 @@ def other_masks(
 
 def other_signs(inputs: Sequence[Any]) -> list[Any] | None:
     """`inputs` with every plain floating-point number negated; None where there is none but zeros."""
-    return _changed_plain(inputs, (float, np.floating), lambda value: -value)
+    return _changed_plain(inputs, PLAIN, lambda value: -value)
 
 
 def other_flags(inputs: Sequence[Any]) -> list[Any] | None:
@@ -222,9 +258,14 @@ def other_integers(
                 whole = any(output.dtype.kind in "iub" for output in reference.forward(inputs))
             bits = 8 * value.itemsize if whole else drawn[1].bit_length() + MORE_BITS
             ranges = [*_wider(value, *drawn, bits), drawn]
+        kept = marked
+        ordered = _sorted(value) or _different(value)
+        if number in uses.compared and value.size >= FEW and not ordered:
+            kept = marked | (generator.random(value.shape) < 0.5)
+            kept.flat[0] = marked.flat[0]  # where what stands out stands at the far end
         for low, high in ranges:
             trial = [*changed]
-            trial[number] = np.where(marked, value, _redrawn(value, low, high, generator))
+            trial[number] = np.where(kept, value, _redrawn(value, low, high, generator))
             if (low, high) == drawn or _fits(reference, trial):
                 changed = trial
                 break
@@ -240,16 +281,15 @@ def _wider(value: np.ndarray, low: int, high: int, most_bits: int) -> Iterator[t
 
 
 def _redrawn(value: np.ndarray, low: int, high: int, generator: np.random.Generator) -> np.ndarray:
-    """Numbers from `low` to `high`, all powers of two of it as likely; sorted, and different, where
-    those of `value` are."""
-    if len(np.unique(value)) == value.size > 1:
-        return (
-            generator.permutation(value.reshape(-1)).reshape(value.shape)
-            if not _sorted(value)
-            else value
-        )
+    """Numbers from `low` to `high`, all powers of two of it as likely, the first as large as may be; sorted, and
+    different, where those of `value` are."""
+    if _different(value):
+        if _sorted(value):
+            return value
+        return generator.permutation(value.reshape(-1)).reshape(value.shape)
     size = 2.0 ** generator.uniform(0, np.log2(max(2, high - low + 1)), value.shape)
     size[generator.random(value.shape) < 0.05] = high - min(low, 0) + 1
+    size.flat[0] = high - min(low, 0) + 1
     found = low + np.minimum(size - 1, high - low).astype(np.int64)
     if low < 0:
         signs = generator.choice((-1, 1), value.shape)
@@ -259,6 +299,10 @@ def _redrawn(value: np.ndarray, low: int, high: int, generator: np.random.Genera
         found = np.sort(found, axis=None)
         found[0], found[-1] = value.reshape(-1)[[0, -1]]
     return found.reshape(value.shape).astype(value.dtype)
+
+
+def _different(value: np.ndarray) -> bool:
+    return len(np.unique(value)) == value.size > 1
 
 
 def _sorted(value: np.ndarray) -> bool:
