@@ -215,8 +215,8 @@ def _takes(forward: Forward, inputs: Sequence[Any], number: int, row: int) -> bo
 
 
 def _drawn(index: np.ndarray, count: int, generator: np.random.Generator) -> np.ndarray:
-    """Row numbers of the same shape from all of `count`, the last one and the first among them; all
-    different where those given are."""
+    """Row numbers of the same shape from all of `count`, the last one and the first among them; sorted, and all
+    different, where those given are."""
     different = len(np.unique(index)) == index.size
     if different:
         drawn = generator.choice(count, index.size, replace=False)
@@ -227,7 +227,8 @@ def _drawn(index: np.ndarray, count: int, generator: np.random.Generator) -> np.
     between = np.flatnonzero((drawn > 0) & (drawn < count - 1))
     if 0 not in drawn and between.size:
         drawn[generator.choice(between)] = 0
-    return drawn.reshape(index.shape).astype(index.dtype)
+    drawn, axis = drawn.reshape(index.shape).astype(index.dtype), _sorted_along(index)
+    return drawn if axis is None else np.sort(drawn, axis)
 
 
 def other_integers(
@@ -259,7 +260,7 @@ def other_integers(
             bits = 8 * value.itemsize if whole else drawn[1].bit_length() + MORE_BITS
             ranges = [*_wider(value, *drawn, bits), drawn]
         kept = marked
-        ordered = _sorted(value) or _different(value)
+        ordered = _sorted_along(value) is not None or _different(value)
         if number in uses.compared and value.size >= FEW and not ordered:
             kept = marked | (generator.random(value.shape) < 0.5)
             kept.flat[0] = marked.flat[0]  # where what stands out stands at the far end
@@ -269,7 +270,10 @@ def other_integers(
             if (low, high) == drawn or _fits(reference, trial):
                 changed = trial
                 break
-    return changed
+    return [
+        _different_in_lines(value, one) if one is not value else one
+        for value, one in zip(inputs, changed, strict=True)
+    ]
 
 
 def _wider(value: np.ndarray, low: int, high: int, most_bits: int) -> Iterator[tuple[int, int]]:
@@ -284,7 +288,7 @@ def _redrawn(value: np.ndarray, low: int, high: int, generator: np.random.Genera
     """Numbers from `low` to `high`, all powers of two of it as likely, the first as large as may be; sorted, and
     different, where those of `value` are."""
     if _different(value):
-        if _sorted(value):
+        if _sorted_along(value) is not None:
             return value
         return generator.permutation(value.reshape(-1)).reshape(value.shape)
     size = 2.0 ** generator.uniform(0, np.log2(max(2, high - low + 1)), value.shape)
@@ -295,18 +299,34 @@ def _redrawn(value: np.ndarray, low: int, high: int, generator: np.random.Genera
         signs = generator.choice((-1, 1), value.shape)
         signs[::4] = -1  # of a row, or of all there is, none is positive
         found = np.clip(signs * np.minimum(size, high).astype(np.int64), low, high)
-    if _sorted(value):
-        found = np.sort(found, axis=None)
-        found[0], found[-1] = value.reshape(-1)[[0, -1]]
-    return found.reshape(value.shape).astype(value.dtype)
+    if (axis := _sorted_along(value)) is not None:
+        ends = (np.take(value, [end], axis) for end in (0, -1))
+        found = np.clip(np.sort(found, axis), *ends)
+    return found.astype(value.dtype)
 
 
 def _different(value: np.ndarray) -> bool:
     return len(np.unique(value)) == value.size > 1
 
 
-def _sorted(value: np.ndarray) -> bool:
-    return value.ndim == 1 and value.size > 2 and bool((np.diff(value) >= 0).all())
+def _different_in_lines(value: np.ndarray, found: np.ndarray) -> np.ndarray:
+    """`found`, but lines of which numbers are equal as they are given, where those of no line are."""
+
+    def with_equal(lines: np.ndarray) -> np.ndarray:
+        return np.asarray((np.diff(np.sort(lines)) == 0).any(axis=-1, keepdims=True))
+
+    if value.ndim < 2 or with_equal(value).any():
+        return found
+    return np.where(with_equal(found), value, found)
+
+
+def _sorted_along(value: np.ndarray) -> int | None:
+    """The axis along which all lines are in order, of three or more that are not all equal."""
+    for axis in reversed(range(value.ndim)):
+        lines = np.moveaxis(value, axis, 0)
+        if len(lines) > 2 and (lines[1:] >= lines[:-1]).all() and (lines[1:] > lines[:-1]).any():
+            return axis
+    return None
 
 
 def _fits(reference: Reference, inputs: Sequence[Any]) -> bool:

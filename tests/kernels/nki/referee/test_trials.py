@@ -350,16 +350,21 @@ def get_inputs():
     draw = np.random.randint
     return [draw(0, 9, (64, 1)), np.full((64, 1), 32), draw(0, 5, 64), np.sort(draw(0, 40, 9)),
             draw(-1, 9, 64), np.where(draw(0, 2, 64), draw(2, 9, 64), -100), np.full((64, 1), 8),
-            draw(300, 399, 64), np.ones((400, 1), np.float32), 10, 2]
-def forward(count, tokens, rows, offsets, numbers, labels, zero, asked, given, step, times):
+            draw(300, 399, 64), np.ones((400, 1), np.float32), 10, 2,
+            np.sort(draw(0, 400, (1, 9))), np.argsort(np.random.random((64, 8)))[:, :3]]
+def forward(count, tokens, rows, offsets, numbers, labels, zero, asked, given, step, times, cuts, experts):
     table = np.arange(40 * 3).reshape(40, 3)
     there = np.zeros((64, 32), int)
     there[np.arange(32) < tokens] = 1
     return (there * count, table.take(rows, 0), table[offsets], (numbers >> 1) ^ 5,
-            np.where(labels == -100, 0, labels), np.repeat(zero, times, 1), given[asked] * 0.9**step)
+            np.where(labels == -100, 0, labels), np.repeat(zero, times, 1), given[asked] * 0.9**step,
+            given[cuts], experts[:, :, None] == np.arange(8))
 """)
     trial = TrialStore(tmp_path / "trials").get(Reference(path), STRESS)
-    _, lengths, rows, offsets, numbers, labels, zero, asked, _, step, times = trial.inputs
+    _, lengths, rows, offsets, numbers, labels, zero, asked, _, step, times, cuts, experts = (
+        trial.inputs
+    )
+    assert (np.diff(cuts) >= 0).all() and np.diff(np.sort(experts)).all()
     assert (lengths == 32).mean() > 1 / 4 and lengths[0] == 32 and (step > 10, times) == (True, 2)
     assert zero.max() > 8 and {0, 399} <= {*asked}
     assert 1 <= lengths.min() < lengths.max() <= 32
