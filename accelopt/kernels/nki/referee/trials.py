@@ -39,6 +39,7 @@ from accelopt.kernels.nki.referee.variation import (
     other_numbers,
     other_shapes,
     other_signs,
+    partly_set,
 )
 from accelopt.sandbox import scratch_folder, sweep
 from accelopt.sim import dtypes
@@ -76,6 +77,7 @@ class TrialName(NamedTuple):
             "negative": "hidden inputs that are all below zero",
             "positive": "hidden inputs that are all above zero",
             "few-bits": "hidden inputs of which many are equal or halves",
+            "small": "hidden inputs that are small throughout",
             "not-finite": "hidden inputs with NaN and infinities",
             "unused": "hidden inputs of which those elements decide that reach no result of the kernel",
             "signs": "hidden inputs with plain numbers of the other sign",
@@ -148,7 +150,7 @@ SWEEP = TrialName("sweep")
 END = TrialName("end")
 EVERY = TrialName("every")
 NEGATIVE, POSITIVE = TrialName("negative"), TrialName("positive")
-FEW_BITS = TrialName("few-bits")
+FEW_BITS, SMALL = TrialName("few-bits"), TrialName("small")
 NOT_FINITE = TrialName("not-finite")
 OTHER_SHAPE = TrialName("other-shape")
 SIGNS, FLAGS = TrialName("signs"), TrialName("flags")
@@ -344,12 +346,16 @@ class TrialStore:
         ]
         if not _arises(reference, name, inputs, shapes, uses):
             return None
+        if name == SMALL and not self._all_in_each(reference):
+            return None
         generator = np.random.default_rng(seed)
         inputs = _other_arguments(reference, name, inputs, uses, generator, part)
         if name in WITH_ALL_ROWS and (set_to := masks(inputs, uses)):
             draws = self._drawn_masks(reference, set_to)
             more, counted = name == STRESS, uses.kept_above
             inputs = other_masks(inputs, set_to, draws, generator, more=more, counted=counted)
+        if name == ONE_SIDED:
+            inputs = partly_set(reference, inputs, uses, generator)
         columns = self._columns(reference) if name in WITH_ALL_ROWS else ()
         turned = [stress.never_positive(value) for value in inputs]
         if self._decays is None or self._decays[0] != reference.key:
@@ -461,6 +467,19 @@ class TrialStore:
             self._separate = reference.key, part
         return self._separate[1]
 
+    def _all_in_each(self, reference: Reference) -> bool:
+        """True where every element of an input counts for every output, which is tried on some rows where these
+        may be worked out one by one."""
+        public, part = self.get(reference, PUBLIC[0]), self._rows_apart(reference)
+        assert public is not None, "public trials are always made"
+        given = [*map(in_single, public.inputs)]
+        given = given if part is None else part.of(given)
+        with contextlib.suppress(ConfigError):
+            known = part is None and not public.projections
+            outputs = public.expected if known else reference.forward(given)
+            return stress.all_in_each(reference.forward, given, outputs)
+        return False
+
     def _used(self, reference: Reference) -> Uses:
         """What the reference does with its inputs."""
         public = self.get(reference, PUBLIC[0])
@@ -511,6 +530,7 @@ SITUATIONS = {
     NEGATIVE.kind: long_sum_inputs.all_negative,
     POSITIVE.kind: long_sum_inputs.all_positive,
     FEW_BITS.kind: stress.few_bits,
+    SMALL.kind: stress.small,
     NOT_FINITE.kind: stress.not_finite,
 }
 

@@ -40,6 +40,7 @@ PARTITIONS = 128  # a dimension is cut by one tile of these, which leaves it who
 LEAST = 2 * PARTITIONS  # dimensions below are heads, states, taps
 
 NONE_SET = 0.1  # of the rows of a mask
+OTHERWISE = 0.3  # of the elements of a mask of which none is drawn otherwise
 FEW = 8  # elements of a mask of one row that say otherwise than the others
 MORE_BITS = 4  # of integers that results in floating point are made of
 MOST_BITS = 52  # that float64 holds
@@ -151,6 +152,40 @@ def other_masks(
             found = np.array(found)
             found[generator.random(len(found)) < NONE_SET] = value.min()
         changed[number] = found.reshape(value.shape)
+    return changed
+
+
+def partly_set(
+    reference: Reference, inputs: Sequence[Any], uses: Uses, generator: np.random.Generator
+) -> list[Any]:
+    """`inputs` of whose conditions, of which every draw is alike (a mask that lets all through), and whole ones,
+    some elements say otherwise, in half of the rows, never all of one; where the reference is as defined as before
+    and a kernel is told of them."""
+    changed = list(inputs)
+    for number, value in enumerate(inputs):
+        able = isinstance(value, np.ndarray) and value.size > 1 and number not in uses.indices
+        if not able or not (
+            value.dtype == bool or (value.dtype.kind in "iu" and (value == 1).all())
+        ):
+            continue
+        if (value != value.flat[0]).any():
+            continue
+        rows = np.array(value).reshape(-1, value.shape[-1] if value.shape[-1] > 1 else value.size)
+        other = generator.random(rows.shape) < OTHERWISE
+        other &= generator.random((len(rows), 1)) < (0.5 if len(rows) > 1 else 1)
+        other[np.arange(len(rows)), generator.integers(rows.shape[1], size=len(rows))] = False
+        trial = [*changed]
+        trial[number] = (
+            np.where(other, 1 - rows.astype(np.int8), rows).astype(value.dtype).reshape(value.shape)
+        )
+        with contextlib.suppress(ConfigError):
+            told = map(reference.kernel_inputs, (changed, trial))
+            defined = (
+                all(np.isfinite(one).all() for one in reference.forward(some))
+                for some in (trial, changed)
+            )
+            if not all(map(np.array_equal, *told)) and (next(defined) or not next(defined)):
+                changed = trial
     return changed
 
 
