@@ -17,6 +17,8 @@ def largest_mean(errors: np.ndarray, key: np.ndarray, number: int, fewer: int = 
     worst = 0.0
     for many in filter(None, (number, fewer)):
         groups = of[: of.size // many * many].reshape(-1, many)
+        if many == fewer <= of.size:  # which may stand anywhere
+            groups = np.lib.stride_tricks.sliding_window_view(of, many)
         sure = np.abs(groups.mean(axis=1)) - CHANCE / many**0.5 * groups.std(axis=1)
         worst = max(worst, float(sure.max(initial=0)) * (many / number) ** 0.5)
     return worst

@@ -42,6 +42,7 @@ LEAST = 2 * PARTITIONS  # dimensions below are heads, states, taps
 NONE_SET = 0.1  # of the rows of a mask
 OTHERWISE = 0.3  # of the elements of a mask of which none is drawn otherwise
 FEW = 8  # elements of a mask of one row that say otherwise than the others
+AS_DRAWN = 0.25  # of what is compared
 MORE_BITS = 4  # of integers that results in floating point are made of
 MOST_BITS = 52  # that float64 holds
 # Smaller or larger than given: of numbers below one a power, so that a slope or an eps stays below. From a half
@@ -297,7 +298,7 @@ def other_integers(
         kept = marked
         ordered = _sorted_along(value) is not None or _different(value)
         if number in uses.compared and value.size >= FEW and not ordered:
-            kept = marked | (generator.random(value.shape) < 0.5)
+            kept = marked | (generator.random(value.shape) < AS_DRAWN)
             kept.flat[0] = marked.flat[0]  # where what stands out stands at the far end
         for low, high in ranges:
             trial = [*changed]
