@@ -164,12 +164,10 @@ def partly_set(
     and a kernel is told of them."""
     changed = list(inputs)
     for number, value in enumerate(inputs):
-        able = isinstance(value, np.ndarray) and value.size > 1 and number not in uses.indices
-        if not able or not (
-            value.dtype == bool or (value.dtype.kind in "iu" and (value == 1).all())
-        ):
+        able = isinstance(value, np.ndarray) and value.dtype.kind in "biu" and value.size > 1
+        if not able or number in uses.indices or (value != value.flat[0]).any():
             continue
-        if (value != value.flat[0]).any():
+        if value.dtype != bool and value.flat[0] != 1:
             continue
         rows = np.array(value).reshape(-1, value.shape[-1] if value.shape[-1] > 1 else value.size)
         other = generator.random(rows.shape) < OTHERWISE
