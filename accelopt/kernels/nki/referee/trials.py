@@ -167,6 +167,7 @@ MOST_OTHERS, FARTHER, FAR_APART = 32, 4.0, 0.1
 FEW_COLUMNS = 8  # on which it is tried whether columns are separate
 MOST_IN_FULL = 1 << 24  # elements of public outputs, of which else projections are kept
 MOST_KEPT = 1 << 26  # elements of whole outputs: beyond, keeping them costs more than judging
+LENGTHS_AS_DRAWN = 0.25  # where rows differ in kind
 MORE_DRAWS = 8  # of masks, of which each hidden one is made
 
 # What reading a trial may run into whose files were cut off, removed or written by somebody else.
@@ -602,7 +603,8 @@ def _other_arguments(
 ) -> list[Any]:
     """Other integers, and for one trial (a kernel is traced anew for it) other numbers, as far as the
     reference takes them."""
-    changed = other_integers(reference, inputs, uses, generator)
+    as_drawn = LENGTHS_AS_DRAWN if name == STRESS else 0
+    changed = other_integers(reference, inputs, uses, generator, as_drawn)
     if name not in WITH_ALL_ROWS:
         return changed
     reckoned = numbers_reckoned_with(

@@ -42,7 +42,6 @@ LEAST = 2 * PARTITIONS  # dimensions below are heads, states, taps
 NONE_SET = 0.1  # of the rows of a mask
 OTHERWISE = 0.3  # of the elements of a mask of which none is drawn otherwise
 FEW = 8  # elements of a mask of one row that say otherwise than the others
-AS_DRAWN = 0.25  # of what is compared
 MORE_BITS = 4  # of integers that results in floating point are made of
 MOST_BITS = 52  # that float64 holds
 # Smaller or larger than given: of numbers below one a power, so that a slope or an eps stays below. From a half
@@ -266,12 +265,16 @@ def _drawn(index: np.ndarray, count: int, generator: np.random.Generator) -> np.
 
 
 def other_integers(
-    reference: Reference, inputs: Sequence[Any], uses: Uses, generator: np.random.Generator
+    reference: Reference,
+    inputs: Sequence[Any],
+    uses: Uses,
+    generator: np.random.Generator,
+    as_drawn: float = 0,
 ) -> list[Any]:
     """`inputs` with integers as large, as small and as many as their use allows: the rows of a table;
     what lengths are compared with; for those only reckoned with, the range of their format as far as
     results in integers fit into theirs, or some times what was drawn where there are none. Order and
-    difference stay, and so do flags, and what some are compared with one by one."""
+    difference stay, and so do flags, what some are compared with one by one, and a part `as_drawn` of lengths."""
     changed = other_rows(reference.forward, inputs, generator)
     whole: bool | None = None  # whether there are outputs of integers
     for number, value in enumerate(inputs):
@@ -296,7 +299,7 @@ def other_integers(
         kept = marked
         ordered = _sorted_along(value) is not None or _different(value)
         if number in uses.compared and value.size >= FEW and not ordered:
-            kept = marked | (generator.random(value.shape) < AS_DRAWN)
+            kept = marked | (generator.random(value.shape) < as_drawn)
             kept.flat[0] = marked.flat[0]  # where what stands out stands at the far end
         for low, high in ranges:
             trial = [*changed]
