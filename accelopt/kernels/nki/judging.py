@@ -65,6 +65,7 @@ from accelopt.kernels.nki.referee.trials import (
     POSITIVE,
     PUBLIC,
     SIGNS,
+    SMALL,
     STRESS,
     SWEEP,
     UNUSED,
@@ -90,7 +91,7 @@ TRACED_AGAIN = 2  # times, at another date, in another home, with other hashes
 # Cheap tells first: most wrong kernels fall at the first seed or at the stress inputs.
 _HALVES = (
     (PUBLIC[0], STRESS, ONE_SIDED, SWEEP, END, EVERY, NEGATIVE, POSITIVE),
-    (PUBLIC[1], HIDDEN, FEW_BITS, NOT_FINITE, *PUBLIC[2:]),
+    (PUBLIC[1], HIDDEN, FEW_BITS, SMALL, NOT_FINITE, *PUBLIC[2:]),
 )
 _TRIALS = {
     Scrutiny.PUBLISHED: PUBLIC,

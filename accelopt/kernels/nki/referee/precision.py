@@ -71,7 +71,8 @@ SHORT_NAMES |= {"fp8": "float8_e4m3", "tf32": "tfloat32"}
 class Precision(NamedTuple):
     """A contract: the formats that are allowed by name. Empty: float32 and wider. `declared` says that
     some are allowed below those of the inputs. `named` are those that somebody names: they say how exact results
-    are, where inputs are stored in fewer bits, which are exact in those."""
+    are. Inputs that are stored in fewer bits than bfloat16 are exact: what is made of them is as exact as of
+    bfloat16, unless somebody names their format."""
 
     formats: tuple[str, ...] = ()
     declared: bool = False
@@ -94,20 +95,28 @@ class Precision(NamedTuple):
         return tuple(name for name in self.formats if name in NARROW)
 
     @property
+    def rounded_to(self) -> tuple[Format, ...]:
+        """Those to which results on the way may be rounded."""
+        bfloat16 = NARROW["bfloat16"]
+        unnamed = (name for name in self.narrow if name not in self.named)
+        stored = (max(NARROW[name], bfloat16) for name in unnamed)
+        return (*stored, *(NARROW[name] for name in self.narrow if name in self.named))
+
+    @property
     def unit(self) -> float:
-        """Unit roundoff of the coarsest format that is named, or allowed where none is."""
-        names = [name for name in self.named if name in NARROW] or self.narrow
-        return max([SINGLE.unit, *(NARROW[name].unit for name in names)])
+        """Unit roundoff of the coarsest format that is named, or that results may be rounded to where none is."""
+        named = [NARROW[name] for name in self.named if name in NARROW]
+        return max([SINGLE.unit, *(one.unit for one in named or self.rounded_to)])
 
     @property
     def least(self) -> float:
-        """The smallest positive number of the allowed format that has least range."""
-        return max([SINGLE.least, *(NARROW[name].least for name in self.narrow)])
+        """The smallest positive number of the format that has least range, of those."""
+        return max([SINGLE.least, *(one.least for one in self.rounded_to)])
 
     @property
     def largest(self) -> float:
-        """The largest number of the allowed format that has least range."""
-        return min([SINGLE.largest, *(NARROW[name].largest for name in self.narrow)])
+        """The largest number of the format that has least range, of those."""
+        return min([SINGLE.largest, *(one.largest for one in self.rounded_to)])
 
     def rel_tol(self, published: float) -> float:
         """The bound of the relative L2 error: the published one, or what the formats need."""

@@ -483,6 +483,38 @@ def few_bits(
     ]
 
 
+def small(
+    inputs: Sequence[Any], outputs: Shapes, generator: np.random.Generator, severity: Severity
+) -> list[Any]:
+    """`inputs` that are small throughout: what is added to a norm of all elements, and the least that their
+    largest is taken for, decide there."""
+    factor = TINIEST * 10 ** generator.uniform(0, 2)
+    return [
+        np.asarray(value * value.dtype.type(factor)) if changeable(value) else value
+        for value in inputs
+    ]
+
+
+def all_in_each(
+    forward: Callable[[Sequence[Any]], Sequence[np.ndarray]],
+    inputs: Sequence[Any],
+    outputs: Sequence[np.ndarray],
+) -> bool:
+    """True where the first element of an output depends on the last of the input that determines its rows, and
+    the last on the first, as by a norm of all."""
+    number = rows_of_outputs(inputs, [one.shape for one in outputs])
+    if number < 0:
+        return False
+    for place, end in ((-1, 0), (0, -1)):
+        other = np.array(inputs[number])
+        other.flat[place] += 4 * np.abs(other).max()
+        found = forward([*inputs[:number], other, *inputs[number + 1 :]])
+        both = zip(found, outputs, strict=True)
+        if not any(one.size and one.flat[end] != before.flat[end] for one, before in both):
+            return False
+    return True
+
+
 def selects(inputs: Sequence[Any], outputs: Sequence[np.ndarray], *, least: float = 0) -> bool:
     """True where outputs are elements of `inputs`, but for the sign, as a maximum: no number of the format is too
     large for who finds them. Asked of some elements, or of all that are larger than `least`, where infinities and

@@ -262,13 +262,15 @@ def _cancelled(
     """Of each output what an honest form of its function may cancel, where that is one of single elements:
     some units of the larger of f(x) and f(-x), of which one is the other's complement (a sigmoid), or of the
     other less a multiple of x (SiLU, softplus); and of what f tends to, as -1 of an exponential less one:
-    where it has come to that, f(-x) is no part of it."""
+    where it has come to that, f(-x) is no part of it. What is made of an input of which each output takes
+    several elements, as a product's, may cancel otherwise: there float64 tells."""
     none = [NONE] * len(expected)
     places = [n for n, v in enumerate(inputs) if _is_array_of_floats(v)]
     singles = [in_single(value) for value in inputs]
     shapes = [one.shape for one in expected]
     with contextlib.suppress(ConfigError), np.errstate(all="ignore"):
-        if reference.elementwise(singles, shapes):
+        alone = all(_has_axes_of(shapes[0], inputs[n].shape) for n in places)
+        if alone and reference.elementwise(singles, shapes):
             first = next(n for n in places if inputs[n].shape == shapes[0])
             mirrored = [-v if n in places else v for n, v in enumerate(singles)]
             flat = mirrored[first].reshape(-1)
@@ -356,6 +358,12 @@ def half_spacing(values: np.ndarray, unit: float) -> np.ndarray:
 def _far_out(value: np.ndarray, way: int) -> np.ndarray:
     far = np.maximum(np.abs(value), value.dtype.type(FAR)) * abs(way)
     return np.asarray(np.copysign(far, way * value))
+
+
+def _has_axes_of(output: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """True for an array that has some axes of the output's, in their order."""
+    sizes = iter(output)
+    return all(size == 1 or size in sizes for size in shape)
 
 
 def _is_array_of_floats(value: Any) -> bool:

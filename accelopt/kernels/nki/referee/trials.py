@@ -30,13 +30,16 @@ from accelopt.kernels.nki.referee.tolerance import BETWEEN, SLACK, Exact, exact_
 from accelopt.kernels.nki.referee.uses import Uses
 from accelopt.kernels.nki.referee.variation import (
     MAY_BE_LARGER,
+    PLAIN,
     masks,
+    numbers_reckoned_with,
     other_flags,
     other_integers,
     other_masks,
     other_numbers,
     other_shapes,
     other_signs,
+    partly_set,
 )
 from accelopt.sandbox import scratch_folder, sweep
 from accelopt.sim import dtypes
@@ -74,6 +77,7 @@ class TrialName(NamedTuple):
             "negative": "hidden inputs that are all below zero",
             "positive": "hidden inputs that are all above zero",
             "few-bits": "hidden inputs of which many are equal or halves",
+            "small": "hidden inputs that are small throughout",
             "not-finite": "hidden inputs with NaN and infinities",
             "unused": "hidden inputs of which those elements decide that reach no result of the kernel",
             "signs": "hidden inputs with plain numbers of the other sign",
@@ -146,7 +150,7 @@ SWEEP = TrialName("sweep")
 END = TrialName("end")
 EVERY = TrialName("every")
 NEGATIVE, POSITIVE = TrialName("negative"), TrialName("positive")
-FEW_BITS = TrialName("few-bits")
+FEW_BITS, SMALL = TrialName("few-bits"), TrialName("small")
 NOT_FINITE = TrialName("not-finite")
 OTHER_SHAPE = TrialName("other-shape")
 SIGNS, FLAGS = TrialName("signs"), TrialName("flags")
@@ -163,6 +167,7 @@ MOST_OTHERS, FARTHER, FAR_APART = 32, 4.0, 0.1
 FEW_COLUMNS = 8  # on which it is tried whether columns are separate
 MOST_IN_FULL = 1 << 24  # elements of public outputs, of which else projections are kept
 MOST_KEPT = 1 << 26  # elements of whole outputs: beyond, keeping them costs more than judging
+LENGTHS_AS_DRAWN = 0.25  # where rows differ in kind
 MORE_DRAWS = 8  # of masks, of which each hidden one is made
 
 # What reading a trial may run into whose files were cut off, removed or written by somebody else.
@@ -342,12 +347,16 @@ class TrialStore:
         ]
         if not _arises(reference, name, inputs, shapes, uses):
             return None
+        if name == SMALL and (uses.smooth or not self._all_in_each(reference)):
+            return None
         generator = np.random.default_rng(seed)
         inputs = _other_arguments(reference, name, inputs, uses, generator, part)
         if name in WITH_ALL_ROWS and (set_to := masks(inputs, uses)):
             draws = self._drawn_masks(reference, set_to)
             more, counted = name == STRESS, uses.kept_above
             inputs = other_masks(inputs, set_to, draws, generator, more=more, counted=counted)
+        if name == ONE_SIDED:
+            inputs = partly_set(reference, inputs, uses, generator)
         columns = self._columns(reference) if name in WITH_ALL_ROWS else ()
         turned = [stress.never_positive(value) for value in inputs]
         if self._decays is None or self._decays[0] != reference.key:
@@ -459,6 +468,19 @@ class TrialStore:
             self._separate = reference.key, part
         return self._separate[1]
 
+    def _all_in_each(self, reference: Reference) -> bool:
+        """True where every element of an input counts for every output, which is tried on some rows where these
+        may be worked out one by one."""
+        public, part = self.get(reference, PUBLIC[0]), self._rows_apart(reference)
+        assert public is not None, "public trials are always made"
+        given = [*map(in_single, public.inputs)]
+        given = given if part is None else part.of(given)
+        with contextlib.suppress(ConfigError):
+            known = part is None and not public.projections
+            outputs = public.expected if known else reference.forward(given)
+            return stress.all_in_each(reference.forward, given, outputs)
+        return False
+
     def _used(self, reference: Reference) -> Uses:
         """What the reference does with its inputs."""
         public = self.get(reference, PUBLIC[0])
@@ -509,6 +531,7 @@ SITUATIONS = {
     NEGATIVE.kind: long_sum_inputs.all_negative,
     POSITIVE.kind: long_sum_inputs.all_positive,
     FEW_BITS.kind: stress.few_bits,
+    SMALL.kind: stress.small,
     NOT_FINITE.kind: stress.not_finite,
 }
 
@@ -580,18 +603,23 @@ def _other_arguments(
 ) -> list[Any]:
     """Other integers, and for one trial (a kernel is traced anew for it) other numbers, as far as the
     reference takes them."""
-    changed = other_integers(reference, inputs, uses, generator)
+    as_drawn = LENGTHS_AS_DRAWN if name == STRESS else 0
+    changed = other_integers(reference, inputs, uses, generator, as_drawn)
     if name not in WITH_ALL_ROWS:
         return changed
-    if not any(isinstance(value, (float, np.floating)) for value in changed):
+    reckoned = numbers_reckoned_with(
+        reference, changed, changed if part is None else part.of(changed)
+    )
+    if not reckoned and not any(isinstance(value, PLAIN) for value in changed):
         return changed
     seed = int(generator.integers(1 << 31))
-    for most in (MAY_BE_LARGER, 1) if name == STRESS else (1,):
+    larger = name == STRESS
+    for most, whole in ((MAY_BE_LARGER if larger else 1, reckoned), (1, ())):
         given = np.random.default_rng(seed)
-        numbers = other_numbers(changed, given, larger=name == STRESS, most=most)
+        numbers = other_numbers(changed, given, whole, larger=larger, most=most)
         with contextlib.suppress(ConfigError):
             outputs = reference.forward(numbers if part is None else part.of(numbers))
-            if most == 1 or all(np.isfinite(one).all() for one in outputs):
+            if (not whole and most == 1) or all(np.isfinite(one).all() for one in outputs):
                 return numbers
     return changed
 

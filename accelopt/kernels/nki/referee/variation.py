@@ -7,6 +7,7 @@ its reference, though no public draw shows it.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import zlib
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -39,6 +40,7 @@ PARTITIONS = 128  # a dimension is cut by one tile of these, which leaves it who
 LEAST = 2 * PARTITIONS  # dimensions below are heads, states, taps
 
 NONE_SET = 0.1  # of the rows of a mask
+OTHERWISE = 0.3  # of the elements of a mask of which none is drawn otherwise
 FEW = 8  # elements of a mask of one row that say otherwise than the others
 MORE_BITS = 4  # of integers that results in floating point are made of
 MOST_BITS = 52  # that float64 holds
@@ -46,21 +48,56 @@ MOST_BITS = 52  # that float64 holds
 # on a number may be a temperature, and is tried above one, as far as a reference is defined there.
 SHRINK = (0.1, 0.2)
 MAY_BE_LARGER = 0.5
+PLAIN, WHOLE = (float, np.floating), (int, np.integer)
 
 
 def other_numbers(
-    inputs: Sequence[Any], generator: np.random.Generator, *, larger: bool = False, most: float = 1
+    inputs: Sequence[Any],
+    generator: np.random.Generator,
+    reckoned: Container[int] = (),
+    *,
+    larger: bool = False,
+    most: float = 1,
 ) -> list[Any]:
-    """`inputs` with every plain floating-point number made smaller, or `larger`: those from `most` on by a
-    factor, the others by a power; whole numbers, which may be sizes, and booleans stay."""
+    """`inputs` with every plain floating-point number, and whole ones that are `reckoned` with, made smaller, or
+    `larger`: those from `most` on by a factor, the others by a power; other whole numbers, which may be sizes, and
+    booleans stay. A whole number above zero stays above."""
     factor = generator.uniform(*SHRINK)
 
     def other(value: Any) -> Any:
         if not larger:
-            return value * factor
+            return (
+                max(value * factor, min(value, 1)) if isinstance(value, WHOLE) else value * factor
+            )
         return np.copysign(abs(value) ** factor, value) if abs(value) < most else value / factor
 
-    return _changed_plain(inputs, (float, np.floating), other) or [*inputs]
+    concerned = [n in reckoned or isinstance(v, PLAIN) for n, v in enumerate(inputs)]
+    return [type(v)(other(v)) if c else v for v, c in zip(inputs, concerned, strict=True)]
+
+
+def numbers_reckoned_with(
+    reference: Reference, inputs: Sequence[Any], given: Sequence[Any]
+) -> set[int]:
+    """Which inputs are plain whole numbers that are no sizes: the reference takes them as floating-point numbers
+    too, and makes the same of what is `given` (some rows of `inputs`), of one more as many; and a kernel is told."""
+    found = set()
+    for number, value in enumerate(inputs):
+        if isinstance(value, WHOLE) and not isinstance(value, bool):
+
+            def replaced(all_inputs: Sequence[Any], by: Any, at: int = number) -> list[Any]:
+                return [*all_inputs[:at], by, *all_inputs[at + 1 :]]
+
+            with contextlib.suppress(ConfigError):
+                true, same, more = (
+                    reference.forward(replaced(given, by))
+                    for by in (value, float(value), value + 1)
+                )
+                told = map(reference.kernel_inputs, (inputs, replaced(inputs, value + 1)))
+                number_like = all(map(np.array_equal, true, same))
+                number_like &= [*map(np.shape, true)] == [*map(np.shape, more)]
+                if number_like and not all(map(np.array_equal, *told)):
+                    found.add(number)
+    return found
 
 
 def masks(inputs: Sequence[Any], uses: Uses) -> dict[int, Any]:
@@ -118,9 +155,41 @@ def other_masks(
     return changed
 
 
+def partly_set(
+    reference: Reference, inputs: Sequence[Any], uses: Uses, generator: np.random.Generator
+) -> list[Any]:
+    """`inputs` of whose conditions, of which every draw is alike (a mask that lets all through), and whole ones,
+    some elements say otherwise, in half of the rows, never all of one; where the reference is as defined as before
+    and a kernel is told of them."""
+    changed = list(inputs)
+    for number, value in enumerate(inputs):
+        able = isinstance(value, np.ndarray) and value.dtype.kind in "biu" and value.size > 1
+        if not able or number in uses.indices or (value != value.flat[0]).any():
+            continue
+        if value.dtype != bool and value.flat[0] != 1:
+            continue
+        rows = np.array(value).reshape(-1, value.shape[-1] if value.shape[-1] > 1 else value.size)
+        other = generator.random(rows.shape) < OTHERWISE
+        other &= generator.random((len(rows), 1)) < (0.5 if len(rows) > 1 else 1)
+        other[np.arange(len(rows)), generator.integers(rows.shape[1], size=len(rows))] = False
+        trial = [*changed]
+        trial[number] = (
+            np.where(other, 1 - rows.astype(np.int8), rows).astype(value.dtype).reshape(value.shape)
+        )
+        with contextlib.suppress(ConfigError):
+            told = map(reference.kernel_inputs, (changed, trial))
+            defined = (
+                all(np.isfinite(one).all() for one in reference.forward(some))
+                for some in (trial, changed)
+            )
+            if not all(map(np.array_equal, *told)) and (next(defined) or not next(defined)):
+                changed = trial
+    return changed
+
+
 def other_signs(inputs: Sequence[Any]) -> list[Any] | None:
     """`inputs` with every plain floating-point number negated; None where there is none but zeros."""
-    return _changed_plain(inputs, (float, np.floating), lambda value: -value)
+    return _changed_plain(inputs, PLAIN, lambda value: -value)
 
 
 def other_flags(inputs: Sequence[Any]) -> list[Any] | None:
@@ -179,8 +248,8 @@ def _takes(forward: Forward, inputs: Sequence[Any], number: int, row: int) -> bo
 
 
 def _drawn(index: np.ndarray, count: int, generator: np.random.Generator) -> np.ndarray:
-    """Row numbers of the same shape from all of `count`, the last one and the first among them; all
-    different where those given are."""
+    """Row numbers of the same shape from all of `count`, the last one and the first among them; sorted, and all
+    different, where those given are."""
     different = len(np.unique(index)) == index.size
     if different:
         drawn = generator.choice(count, index.size, replace=False)
@@ -191,16 +260,21 @@ def _drawn(index: np.ndarray, count: int, generator: np.random.Generator) -> np.
     between = np.flatnonzero((drawn > 0) & (drawn < count - 1))
     if 0 not in drawn and between.size:
         drawn[generator.choice(between)] = 0
-    return drawn.reshape(index.shape).astype(index.dtype)
+    drawn, axis = drawn.reshape(index.shape).astype(index.dtype), _sorted_along(index)
+    return drawn if axis is None else np.sort(drawn, axis)
 
 
 def other_integers(
-    reference: Reference, inputs: Sequence[Any], uses: Uses, generator: np.random.Generator
+    reference: Reference,
+    inputs: Sequence[Any],
+    uses: Uses,
+    generator: np.random.Generator,
+    as_drawn: float = 0,
 ) -> list[Any]:
     """`inputs` with integers as large, as small and as many as their use allows: the rows of a table;
     what lengths are compared with; for those only reckoned with, the range of their format as far as
     results in integers fit into theirs, or some times what was drawn where there are none. Order and
-    difference stay, and so do flags, and what some are compared with one by one."""
+    difference stay, and so do flags, what some are compared with one by one, and a part `as_drawn` of lengths."""
     changed = other_rows(reference.forward, inputs, generator)
     whole: bool | None = None  # whether there are outputs of integers
     for number, value in enumerate(inputs):
@@ -222,13 +296,21 @@ def other_integers(
                 whole = any(output.dtype.kind in "iub" for output in reference.forward(inputs))
             bits = 8 * value.itemsize if whole else drawn[1].bit_length() + MORE_BITS
             ranges = [*_wider(value, *drawn, bits), drawn]
+        kept = marked
+        ordered = _sorted_along(value) is not None or _different(value)
+        if number in uses.compared and value.size >= FEW and not ordered:
+            kept = marked | (generator.random(value.shape) < as_drawn)
+            kept.flat[0] = marked.flat[0]  # where what stands out stands at the far end
         for low, high in ranges:
             trial = [*changed]
-            trial[number] = np.where(marked, value, _redrawn(value, low, high, generator))
+            trial[number] = np.where(kept, value, _redrawn(value, low, high, generator))
             if (low, high) == drawn or _fits(reference, trial):
                 changed = trial
                 break
-    return changed
+    return [
+        _different_in_lines(value, one) if one is not value else one
+        for value, one in zip(inputs, changed, strict=True)
+    ]
 
 
 def _wider(value: np.ndarray, low: int, high: int, most_bits: int) -> Iterator[tuple[int, int]]:
@@ -240,29 +322,48 @@ def _wider(value: np.ndarray, low: int, high: int, most_bits: int) -> Iterator[t
 
 
 def _redrawn(value: np.ndarray, low: int, high: int, generator: np.random.Generator) -> np.ndarray:
-    """Numbers from `low` to `high`, all powers of two of it as likely; sorted, and different, where
-    those of `value` are."""
-    if len(np.unique(value)) == value.size > 1:
-        return (
-            generator.permutation(value.reshape(-1)).reshape(value.shape)
-            if not _sorted(value)
-            else value
-        )
+    """Numbers from `low` to `high`, all powers of two of it as likely, the first as large as may be; sorted, and
+    different, where those of `value` are."""
+    if _different(value):
+        if _sorted_along(value) is not None:
+            return value
+        return generator.permutation(value.reshape(-1)).reshape(value.shape)
     size = 2.0 ** generator.uniform(0, np.log2(max(2, high - low + 1)), value.shape)
     size[generator.random(value.shape) < 0.05] = high - min(low, 0) + 1
+    size.flat[0] = high - min(low, 0) + 1
     found = low + np.minimum(size - 1, high - low).astype(np.int64)
     if low < 0:
         signs = generator.choice((-1, 1), value.shape)
         signs[::4] = -1  # of a row, or of all there is, none is positive
         found = np.clip(signs * np.minimum(size, high).astype(np.int64), low, high)
-    if _sorted(value):
-        found = np.sort(found, axis=None)
-        found[0], found[-1] = value.reshape(-1)[[0, -1]]
-    return found.reshape(value.shape).astype(value.dtype)
+    if (axis := _sorted_along(value)) is not None:
+        ends = (np.take(value, [end], axis) for end in (0, -1))
+        found = np.clip(np.sort(found, axis), *ends)
+    return found.astype(value.dtype)
 
 
-def _sorted(value: np.ndarray) -> bool:
-    return value.ndim == 1 and value.size > 2 and bool((np.diff(value) >= 0).all())
+def _different(value: np.ndarray) -> bool:
+    return len(np.unique(value)) == value.size > 1
+
+
+def _different_in_lines(value: np.ndarray, found: np.ndarray) -> np.ndarray:
+    """`found`, but lines of which numbers are equal as they are given, where those of no line are."""
+
+    def with_equal(lines: np.ndarray) -> np.ndarray:
+        return np.asarray((np.diff(np.sort(lines)) == 0).any(axis=-1, keepdims=True))
+
+    if value.ndim < 2 or with_equal(value).any():
+        return found
+    return np.where(with_equal(found), value, found)
+
+
+def _sorted_along(value: np.ndarray) -> int | None:
+    """The axis along which all lines are in order, of three or more that are not all equal."""
+    for axis in reversed(range(value.ndim)):
+        lines = np.moveaxis(value, axis, 0)
+        if len(lines) > 2 and (lines[1:] >= lines[:-1]).all() and (lines[1:] > lines[:-1]).any():
+            return axis
+    return None
 
 
 def _fits(reference: Reference, inputs: Sequence[Any]) -> bool:

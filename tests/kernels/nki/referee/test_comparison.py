@@ -74,6 +74,23 @@ def test_a_single_non_finite_element_is_found_where_it_is(bad):
     assert found.status is Status.WRONG_NUMBERS and "(7, 5)" in found.message
 
 
+def test_what_is_undefined_may_spread_in_its_line():
+    """A kernel that adds up products with zeros and ones has NaN beside NaN: no other line, and no wrong number."""
+    exact, zero = X.copy(), np.zeros((), np.float32)
+    exact[3, 5] = np.nan
+    allowed = np.where(np.isnan(exact), np.inf, np.float32(1e-5))
+    judged = trial(X)._replace(name=STRESS, exact=(Exact(exact, allowed, exact > 0, zero, zero),))
+    gate = Gate(usual=(1.0,))
+    for places, value, status in (
+        ((3,), np.nan, Status.CORRECT),
+        ((3, 6), 9, Status.WRONG_NUMBERS),
+        ((4, 5), np.nan, Status.WRONG_NUMBERS),
+    ):
+        found = X.copy()
+        found[places] = value
+        assert gate.judge(judged, (found,), [found]).status is status
+
+
 def test_non_finite_references_are_matched():
     odd = X.copy()
     odd[0, 0], odd[1, 1], odd[2, 2] = np.nan, np.inf, -np.inf

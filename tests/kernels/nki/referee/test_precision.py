@@ -154,7 +154,9 @@ def test_contracts():
     assert contract([np.zeros(3, np.float32), narrow]) == Precision(("float16",))
     assert contract([narrow], ("float8_e4m3",)).allows("bfloat16")
     weights = np.zeros(3, ml_dtypes.float8_e4m3)
-    assert contract([weights]).unit == 2.0**-4
+    read, named = contract([weights]), contract([weights], ("float8_e4m3",))
+    assert (read.unit, read.largest, read.allows("float8_e4m3")) == (2.0**-8, 2.0**127, True)
+    assert (named.unit, named.largest) == (2.0**-4, 2.0**7)
     stored = contract([weights, narrow], ("bfloat16",))
     assert (stored.unit, stored.allows("float8_e4m3")) == (2.0**-8, True)
     assert Precision(("bfloat16",)).allows("tf32") and not Precision().allows("tf32")

@@ -340,8 +340,9 @@ def test_a_damaged_trial_condemns_nobody(tmp_path, reference):
 
 
 def test_integers_are_varied_by_their_use(tmp_path):
-    """An index stays in its table, a length within what it is compared with, a number in its format, and what
-    a label says that is ignored; also where results are written into an array that was made before."""
+    """An index stays in its table, a length within what it is compared with (and many reach its end), a number in
+    its format, a size what it is, and what a label says that is ignored; also where results are written into an
+    array that was made before."""
     path = tmp_path / "integers.py"
     path.write_text("""
 import numpy as np
@@ -349,16 +350,22 @@ def get_inputs():
     draw = np.random.randint
     return [draw(0, 9, (64, 1)), np.full((64, 1), 32), draw(0, 5, 64), np.sort(draw(0, 40, 9)),
             draw(-1, 9, 64), np.where(draw(0, 2, 64), draw(2, 9, 64), -100), np.full((64, 1), 8),
-            draw(300, 399, 64), np.ones((400, 1), np.float32)]
-def forward(count, tokens, rows, offsets, numbers, labels, zero, asked, given):
+            draw(300, 399, 64), np.ones((400, 1), np.float32), 10, 2,
+            np.sort(draw(0, 400, (1, 9))), np.argsort(np.random.random((64, 8)))[:, :3]]
+def forward(count, tokens, rows, offsets, numbers, labels, zero, asked, given, step, times, cuts, experts):
     table = np.arange(40 * 3).reshape(40, 3)
     there = np.zeros((64, 32), int)
     there[np.arange(32) < tokens] = 1
     return (there * count, table.take(rows, 0), table[offsets], (numbers >> 1) ^ 5,
-            np.where(labels == -100, 0, labels), np.repeat(zero, 2, 1), given[asked])
+            np.where(labels == -100, 0, labels), np.repeat(zero, times, 1), given[asked] * 0.9**step,
+            given[cuts], experts[:, :, None] == np.arange(8))
 """)
     trial = TrialStore(tmp_path / "trials").get(Reference(path), STRESS)
-    _, lengths, rows, offsets, numbers, labels, zero, asked, _ = trial.inputs
+    _, lengths, rows, offsets, numbers, labels, zero, asked, _, step, times, cuts, experts = (
+        trial.inputs
+    )
+    assert (np.diff(cuts) >= 0).all() and np.diff(np.sort(experts)).all()
+    assert (lengths == 32).mean() > 1 / 8 and lengths[0] == 32 and (step > 10, times) == (True, 2)
     assert zero.max() > 8 and {0, 399} <= {*asked}
     assert 1 <= lengths.min() < lengths.max() <= 32
     assert rows.max() < 40 and offsets.max() < 40 and (np.diff(offsets) >= 0).all()
