@@ -70,12 +70,13 @@ def lift_with_lines(
             # What would be computed where it is looked up would be computed once for each that does.
             looked_up = _handed_on(program, looked_up=True)
             found = _lifted(program, seconds, strict, looked_up)
-            size = _parts(found.algorithm)
+            size, roll = _parts(found.algorithm), True
             kept = _handed_on(program)
             if size > LEAST_KEPT and kept != looked_up:
                 by_arrays = _lifted(program, seconds, strict, kept, roll=False)
-                found = by_arrays if _parts(by_arrays.algorithm) * LEAST_SHORTER < size else found
-            return found if strict else _with_tiles(program, seconds, found, looked_up)
+                if _parts(by_arrays.algorithm) * LEAST_SHORTER < size:
+                    found, looked_up, roll = by_arrays, kept, False
+            return found if strict else _with_tiles(program, seconds, found, looked_up, roll)
         except RecursionError:
             raise NotLifted("too many instructions build on each other", program.source) from None
         except TimeoutError:
@@ -92,15 +93,20 @@ def lift_with_lines(
 
 
 def _with_tiles(
-    program: Program, seconds: float, found: LiftedProgram, kept: frozenset[Tensor]
+    program: Program, seconds: float, found: LiftedProgram, kept: frozenset[Tensor], roll: bool
 ) -> LiftedProgram:
     """What a Program was found to be, or that with definitions for tiles that are read at several places, if much
     less is computed then."""
     tiles = _read_shifted(program)
     while tiles:
         try:
-            made = _lifted(program, seconds, False, kept, tiles)
-        except (NotLifted, UndefinedOutput):  # what is not read of a tile may be anything
+            made = _lifted(program, seconds, False, kept, tiles, roll=roll)
+        except (
+            NotLifted,
+            UndefinedOutput,
+            RecursionError,
+            TimeoutError,
+        ):  # what is not read of a tile may be anything
             return found
         if element_work(made.algorithm) * LEAST_COMPUTED_AGAIN >= element_work(found.algorithm):
             return found

@@ -568,12 +568,15 @@ class Calculation(Instructions):
             return self.partitions.across(value, where, into)
         if (found := moment(self, value, where, into)) is not None:
             return found
-        target = into or self.new_tile(word_of(value), where, axes)
         inner = tuple(a for a in value.reduced if where.span(a).width > 1)
-        if value.function in ORDERED or self.reading.with_ranks(value):
+        if self.is_ranked(value) and not axes and not into:
+            return self.ranked(value, where, inner)
+        target = into or self.new_tile(word_of(value), where, axes)
+        if self.is_ranked(value):
             parts = [(axis, 1) for axis in axes]
             self.each(where, parts, lambda round_: (
-                self.ranked(value, round_.where, inner, target.moved(round_.where, where))))  # fmt: skip
+                self.copy(round_.where, (), target.moved(round_.where, where),
+                          self.ranked(value, round_.where, inner))))  # fmt: skip
             return target
         width = math.prod(where.span(axis).width for axis in inner)
         (data,) = value.arguments
@@ -604,7 +607,11 @@ class Calculation(Instructions):
         self.each(place, parts, part)
         return target
 
-    def ranked(self, value: Value, where: Where, inner: tuple[Axis, ...], into: View) -> None:
+    def is_ranked(self, value: Value) -> bool:
+        """Whether a value is one of the largest of a row, or where one is."""
+        return value.function in ORDERED or self.reading.with_ranks(value)
+
+    def ranked(self, value: Value, where: Where, inner: tuple[Axis, ...]) -> View:
         """One of the largest of a row, or where it is: Vector finds eight together, then eight of those that are left."""
         (data,) = value.arguments
         counts = [where.span(axis).width for axis in inner]
@@ -656,8 +663,11 @@ class Calculation(Instructions):
                 raise NotNested("of equal elements neuronxcc finds one position")
             given = f"data={text(left)}, vals={found.tile.name}[...]"
             made = partial(issued, "places", [8], "nc_find_index8", given, dtype="uint32")
-            found = once("places", group, made)
-        self.copy(where, (), into, View(found.tile, At(place), {}))
+            whole_numbers = once("places", group, made)
+            given = f"src={whole_numbers.tile.name}[...]"
+            made = partial(issued, "places", [8], "tensor_copy", given)
+            found = once("numbers", group, made)
+        return View(found.tile, At(place), {})
 
     def lies_across(self, data: Value, where: Where, inner: Collection[Axis]) -> bool:
         """Whether what is combined over axes has others beside each other in memory, by its largest input."""
