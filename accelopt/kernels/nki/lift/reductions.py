@@ -20,6 +20,7 @@ from accelopt.algorithm.value_nodes import (
     Fold,
     Product,
     ScanElement,
+    Sum,
     Value,
 )
 from accelopt.algorithm.values import Values
@@ -66,9 +67,12 @@ def max8(site: WriteSite) -> Value:
 
 
 def _largest(values: Values, axes: Sequence[Axis], body: Value) -> list[Value]:
-    """The largest to the eighth largest."""
+    """The largest to the eighth largest, all of the same elements: what they have in common is in each."""
     names = ["maximum", *(f"largest_{rank}" for rank in range(2, 9))]
-    return [fold(values, name, axes, body) for name in names]
+    first, *others = (fold(values, name, axes, body) for name in names)
+    if isinstance(body, (Sum, Product)) and {*axes} <= values.axes(body):
+        first = values.same(Fold("maximum", tuple(axes), body))
+    return [first, *others]
 
 
 def match_replace8(site: WriteSite) -> Value:
@@ -106,7 +110,7 @@ def find_index8(site: WriteSite) -> Value:
     body, wanted = site.read(data, where), site.operand("values")
     if site.instruction.attributes.get("successive") and place != Index():
         return _places(site, axis, body, place)
-    if wanted != fold(values, "maximum", fresh, body):
+    if wanted != _largest(values, fresh, body)[0]:
         raise site.refusal("it searches for the positions of values that are not the largest")
     matches = apply(values, "equal", [body, wanted])
     position = values.position(index_of(axis))
