@@ -9,9 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise, permutations
 
-from accelopt.algorithm.index import Axis, Floor, Index, index_of
+from accelopt.algorithm.index import Axis, Floor, Index, digits, index_of
 from accelopt.algorithm.reductions import fold
-from accelopt.algorithm.value_nodes import Fold, Value, bound_axes, children, every, own_indices
+from accelopt.algorithm.value_nodes import (
+    Element,
+    Fold,
+    Value,
+    bound_axes,
+    children,
+    every,
+    own_indices,
+)
 from accelopt.algorithm.values import Values, fresh_axis
 
 MOST_PAIRS = 90
@@ -150,11 +158,18 @@ def _indices(values: Values, value: Value, axes: set[Axis]) -> Iterator[Index | 
         seen.add(part)
         if not axes.isdisjoint(bound_axes(part)):
             yield None
-        for index in own_indices(part):
+        for index in _subscripts(values, part):
             if index not in seen:
                 seen.add(index)
                 yield index
         waiting.extend(children(part))
+
+
+def _subscripts(values: Values, value: Value) -> Sequence[Index]:
+    """The indices that stand in a value itself, of an element by the dimensions of its array where those are known."""
+    if isinstance(value, Element) and (shape := values.shapes.get(value.array)):
+        return digits(value.address, shape)
+    return own_indices(value)
 
 
 def _split(values: Values, axes: tuple[Axis, ...], value: Value) -> tuple[tuple[Axis, ...], Value]:

@@ -22,6 +22,8 @@ from accelopt.algorithm.origins import Origins
 from accelopt.algorithm.reductions import fold
 from accelopt.algorithm.unrolled_axes import rolled_up
 from accelopt.algorithm.value_nodes import (
+    ORDERED,
+    PLACES,
     Application,
     Choice,
     Element,
@@ -367,7 +369,11 @@ class _Definitions:
         parts.sort(key=lambda pair: pair[0] not in self._found)
         for _, part in parts:
             own_size = math.prod(axis.extent for axis in part.axes)
-            if part.combiner != whole.combiner or not 1 < own_size < size:
+            if (
+                part.combiner != whole.combiner
+                or whole.combiner in ORDERED
+                or not 1 < own_size < size
+            ):
                 continue
             free = self._values.order_of_axes(part)
             for count in range(1, min(len(free), MOST_SUMMED) + 1):
@@ -540,7 +546,8 @@ class _BoundNames:
             parts, height = [part for part, _ in found], max((n for _, n in found), default=0)
             if isinstance(value, Fold):
                 met = self.values.order_of_axes(parts[0])
-                order = sorted(value.axes, key=met.index)
+                row_major = value.combiner in PLACES
+                order = value.axes if row_major else sorted(value.axes, key=met.index)
                 names = {a: Axis(f"b{height}_{n}", a.extent) for n, a in enumerate(order)}
                 body = self.values.substitute(parts[0], {a: index_of(b) for a, b in names.items()})
                 made: Value = Fold(value.combiner, tuple(names[a] for a in order), body)

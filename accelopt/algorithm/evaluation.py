@@ -15,7 +15,7 @@ from accelopt.algorithm import ir
 from accelopt.algorithm.contraction import Contraction, contraction
 from accelopt.algorithm.functions import FUNCTIONS
 from accelopt.algorithm.index import Axis, Index
-from accelopt.algorithm.value_nodes import RANKED
+from accelopt.algorithm.value_nodes import ORDERED, PLACES, RANKED
 
 MOST_ELEMENTS = 1 << 26
 """Of an expression at a time; a larger one is worked through along its first axis."""
@@ -93,9 +93,12 @@ def _defined(
 
 def _combined(combiner: str, values: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
     """Values combined over their last axes."""
-    if combiner not in RANKED:
+    if combiner not in ORDERED:
         return np.asarray(UFUNCS[combiner].reduce(values, axis=axes))
     flat = values.reshape(*values.shape[: axes[0]], -1)
+    if combiner in PLACES:
+        order = np.argsort(-flat, axis=-1, kind="stable")
+        return np.asarray(order[..., PLACES[combiner] - 1], values.dtype)
     return np.asarray(np.sort(flat, axis=-1)[..., -RANKED[combiner]])
 
 

@@ -15,6 +15,7 @@ from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.value_nodes import (
     INFINITE,
     NEUTRAL,
+    PLACES,
     RANKED,
     REMAINING,
     UNDEFINED,
@@ -54,6 +55,8 @@ def fold(values: Values, combiner: str, axes: Sequence[Axis], body: Value) -> Va
         if known and len(own) == len(axes) and repeated == 1 and combiner in {*RANKED, "maximum"}:
             rank = REMAINING[body.function] + RANKED.get(combiner, 1)
             return fold(values, f"largest_{rank}", axes, element)
+    if combiner in PLACES:
+        return values.same(Fold(combiner, tuple(axes), body)) if axes else values.number(0)
     if combiner in RANKED:
         return _ranked(values, RANKED[combiner], axes, body, repeated)
     if not axes:

@@ -144,6 +144,10 @@ UNDEFINED = Undefined()
 NEUTRAL = {"add": 0.0, "multiply": 1.0, "maximum": -math.inf, "minimum": math.inf}
 RANKED = {f"largest_{rank}": rank for rank in range(2, 513)}
 """The second largest of some elements and so on, of which each counts as often as it occurs."""
+PLACES = {f"place_{rank}": rank for rank in range(1, 513)}
+"""Where the largest element, the second largest and so on is, by its row-major number; of equal ones the first is first."""
+ORDERED = frozenset({*RANKED, *PLACES})
+"""What depends on the order of all elements: a whole row is combined at once."""
 REMAINING = {f"without_{name}": rank for name, rank in RANKED.items()}
 """An element, the other argument being the last of so many that are the largest: less than any where it is one of
 those. Only the largest of such are known."""

@@ -131,6 +131,8 @@ class Values:
         self._moved: dict[tuple[Value, frozenset[tuple[Axis, Index]]], Value] = {}
         """What binds axes, with indices in the place of others: what is nested is met again and again."""
 
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        """Dimensions of arrays that no axis runs through several of."""
         self._orders: dict[Value, tuple[Axis, ...]] = {}
         self._forms: dict[Value, int] = {}
         self._numbers: dict[Hashable, int] = {}

@@ -13,6 +13,7 @@ from accelopt.algorithm.functions import FUNCTIONS
 from accelopt.algorithm.index import Axis, Index
 from accelopt.algorithm.ir import Constant, Position
 from accelopt.algorithm.value_nodes import (
+    PLACES,
     Application,
     Carried,
     Choice,
@@ -169,6 +170,8 @@ def _is_exact(value: Value, dtype: np.dtype) -> bool:
         return _is_exact(value.on_true, dtype) and _is_exact(value.on_false, dtype)
     if isinstance(value, Application):
         return value.function == name or value.function in COMPARISONS
+    if isinstance(value, Fold) and value.combiner in PLACES:
+        return dtypes.is_integer(dtype) and dtype.itemsize > 1
     if isinstance(value, Fold):
         wide = dtypes.is_integer(dtype) and dtype.itemsize >= 4
         return wide and value.combiner in EXACT_FOLDS and _is_exact(value.body, dtype)

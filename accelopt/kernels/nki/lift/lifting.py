@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
+
+import numpy as np
 
 from accelopt.algorithm.axis_joining import joined, row_major
 from accelopt.algorithm.canonical_rewriting import rewritten, whole
 from accelopt.algorithm.choice_cells import by_fewest_cuts
 from accelopt.algorithm.deep_recursion import deep_recursion
 from accelopt.algorithm.definitions import DefinedOutput, UndefinedOutput, algorithm_of
-from accelopt.algorithm.index import Axis
-from accelopt.algorithm.ir import Algorithm, Array, expressions_of, walk
+from accelopt.algorithm.element_work import element_work
+from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.ir import Algorithm, Array, expressions_of, reads_in, walk
 from accelopt.algorithm.loop_results import settled
-from accelopt.algorithm.value_nodes import REMAINING, Application, Undefined, Value, every
+from accelopt.algorithm.value_nodes import REMAINING, Application, Element, Undefined, Value, every
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.reaching_values import KeptArray, Reaching
+from accelopt.sim.access import Access
 from accelopt.sim.dtypes import name_of
 from accelopt.sim.errors import SourceLine
 from accelopt.sim.program import Loop, Program, ProgramNode, Tensor
@@ -27,6 +33,8 @@ LEAST_KEPT = 40
 """Expressions from which on a kernel is lifted by way of its arrays in HBM, too."""
 LEAST_SHORTER = 1.5
 """Times as many expressions as by way of arrays are too many: they compute elements again."""
+LEAST_COMPUTED_AGAIN = 1.25
+"""Times as many functions of elements as with tiles as definitions are too many."""
 
 
 class LiftedProgram(NamedTuple):
@@ -34,6 +42,8 @@ class LiftedProgram(NamedTuple):
 
     algorithm: Algorithm
     lines: Mapping[str, SourceLine]
+    tiles: frozenset[Tensor] = frozenset()
+    """Those on the chip that are definitions which others read at several places."""
 
 
 def lift(program: Program, seconds: float = LIFT_SECONDS, *, strict: bool = False) -> Algorithm:
@@ -60,12 +70,13 @@ def lift_with_lines(
             # What would be computed where it is looked up would be computed once for each that does.
             looked_up = _handed_on(program, looked_up=True)
             found = _lifted(program, seconds, strict, looked_up)
-            size = _parts(found.algorithm)
+            size, roll = _parts(found.algorithm), True
             kept = _handed_on(program)
-            if size <= LEAST_KEPT or kept == looked_up:
-                return found
-            by_arrays = _lifted(program, seconds, strict, kept, roll=False)
-            return by_arrays if _parts(by_arrays.algorithm) * LEAST_SHORTER < size else found
+            if size > LEAST_KEPT and kept != looked_up:
+                by_arrays = _lifted(program, seconds, strict, kept, roll=False)
+                if _parts(by_arrays.algorithm) * LEAST_SHORTER < size:
+                    found, looked_up, roll = by_arrays, kept, False
+            return found if strict else _with_tiles(program, seconds, found, looked_up, roll)
         except RecursionError:
             raise NotLifted("too many instructions build on each other", program.source) from None
         except TimeoutError:
@@ -81,12 +92,66 @@ def lift_with_lines(
             raise NotLifted(said, program.source) from error
 
 
-def _lifted(
-    program: Program, seconds: float, strict: bool, kept: frozenset[Tensor], *, roll: bool = True
+def _with_tiles(
+    program: Program, seconds: float, found: LiftedProgram, kept: frozenset[Tensor], roll: bool
 ) -> LiftedProgram:
-    """With the `kept` arrays as definitions, and terms that are alike to `roll` into sums: neighbours in an array
+    """What a Program was found to be, or that with definitions for tiles that are read at several places, if much
+    less is computed then."""
+    tiles = _read_shifted(program)
+    while tiles:
+        try:
+            made = _lifted(program, seconds, False, kept, tiles, roll=roll)
+        except (
+            NotLifted,
+            UndefinedOutput,
+            RecursionError,
+            TimeoutError,
+        ):  # what is not read of a tile may be anything
+            return found
+        if element_work(made.algorithm) * LEAST_COMPUTED_AGAIN >= element_work(found.algorithm):
+            return found
+        if tiles == made.tiles:
+            return made
+        tiles = made.tiles
+    return found
+
+
+def _read_shifted(program: Program) -> frozenset[Tensor]:
+    """Tiles of which several reads take the same elements at other places of their own."""
+    reads, computed = defaultdict[Tensor, list[Access]](list), set[Tensor]()
+    for _, instruction in program.walk():
+        own = {access.tensor for access in instruction.outputs.values()}
+        computed |= set() if instruction.opcode.transfers else own
+        for access in instruction.inputs.values():
+            if access.tensor.buffer.on_chip and access.tensor not in own and not access.indirect:
+                reads[access.tensor].append(access)
+    return frozenset(t for t in computed & reads.keys() if _overlap(reads[t]))
+
+
+def _overlap(reads: Sequence[Access]) -> bool:
+    """Whether some reads of a tile, or one in a loop's iterations, take the same elements at other places."""
+    offsets = defaultdict[tuple[object, tuple[int, ...], tuple[int, ...]], set[int]](set)
+    for read in reads:
+        start, terms = read.offset.constant, read.offset.terms
+        found = offsets[(read.block, terms), read.shape[1:], read.strides[1:]]
+        found |= {start, *(start + step for _, step in terms)}
+    for (_, shape, strides), starts in offsets.items():
+        places = np.zeros(1, int)
+        for extent, step in zip(shape, strides, strict=True):
+            places = np.add.outer(places, np.arange(extent) * step).ravel()
+        steps = {abs(a - b) for a, b in itertools.combinations(starts, 2)}
+        if any(len(np.intersect1d(places, places + step)) for step in steps):
+            return True
+    return False
+
+
+def _lifted(
+    program: Program, seconds: float, strict: bool, kept: frozenset[Tensor],
+    tiles: frozenset[Tensor] = frozenset(), *, roll: bool = True,
+) -> LiftedProgram:  # fmt: skip
+    """With the `kept` arrays and `tiles` as definitions, and terms that are alike to `roll` into sums: neighbours in an array
     of several dimensions are no row of it."""
-    reaching = Reaching(program, seconds, strict, kept)
+    reaching = Reaching(program, seconds, strict, kept, tiles)
     outputs: list[DefinedOutput] = []
     lines: dict[str, Hashable] = {}
     names = {array.name for array in _inputs(program)}
@@ -103,15 +168,30 @@ def _lifted(
     arrays: dict[KeptArray, DefinedOutput] = {}
     while asked := [array for array in reaching.arrays if array not in arrays]:
         for array in asked:
-            shape = array.tensor.shape
+            shape = (*reaching.extents(array), *array.tensor.shape)
             arrays[array] = _defined(reaching, program, array.tensor, shape, array, roll)
-    stages = [arrays[array] for array in sorted(arrays, key=lambda array: array.writer)]
+    stages = [
+        arrays[array] for array in sorted(arrays, key=lambda array: (*array.block, array.writer))
+    ]
     found = algorithm_of(
         reaching.values, program.name, _inputs(program), outputs, stages, reaching.origins, lines
     )
-    return LiftedProgram(
-        found, {name: line for name, line in lines.items() if isinstance(line, SourceLine)}
-    )
+    several = _read_at_several_places(found)
+    left = frozenset(a.tensor for a, name in reaching.arrays.items() if name in several)
+    known = {name: line for name, line in lines.items() if isinstance(line, SourceLine)}
+    return LiftedProgram(found, known, left & tiles)
+
+
+def _read_at_several_places(algorithm: Algorithm) -> set[str]:
+    """The arrays of which one element of a definition takes several."""
+    found = defaultdict[tuple[str, str], set[tuple[Index, ...]]](set)
+    summed = set[str]()
+    for definition in algorithm.definitions:
+        for read in reads_in(definition):
+            found[definition.out, read.array].add(read.indices)
+            axes = frozenset().union(*(index.axes for index in read.indices))
+            summed |= set() if axes <= {*definition.axes} else {read.array}
+    return summed | {array for (_, array), places in found.items() if len(places) > 1}
 
 
 def _defined(
@@ -121,20 +201,27 @@ def _defined(
     """What a tensor holds at the end, or `before` a node of the Program's body, by a name, or where it is kept."""
     axes = _output_axes(program, tensor, shape)
     if isinstance(which, KeptArray):
-        name, value = reaching.arrays[which], reaching.left_by(which, row_major(axes))
+        loops = len(which.block)
+        axes = tuple(Axis(f"o{n}", extent) for n, extent in enumerate(shape)) if loops else axes
+        trips = tuple(map(index_of, axes[:loops]))
+        name = reaching.arrays[which]
+        value = reaching.left_by(which, row_major(axes[loops:]), trips)
     else:
         name, value = which, reaching.at_end(tensor, row_major(axes), before)
-    axes, value = _composed(reaching, axes, value, tensor, roll)
+    axes, value = _composed(reaching, axes, value, tensor, roll, name)
     return DefinedOutput(name, axes, value, name_of(tensor.dtype), shape)
 
 
 def _composed(
-    reaching: Reaching, axes: tuple[Axis, ...], value: Value, tensor: Tensor, roll: bool
-) -> tuple[tuple[Axis, ...], Value]:
-    """What a tensor holds, over axes as long as they can be."""
+    reaching: Reaching, axes: tuple[Axis, ...], value: Value, tensor: Tensor, roll: bool, name: str = ""
+) -> tuple[tuple[Axis, ...], Value]:  # fmt: skip
+    """What a tensor holds, over axes as long as they can be where it is read by its `name`."""
     value = whole(reaching.values, settled(reaching, value), roll)
     _refuse_leftovers(reaching, value, tensor)
-    axes, value = joined(reaching.values, axes, value)
+    element = Element(name, 0, "", row_major(axes))
+    axes, both = joined(reaching.values, axes, Application("copy", (value, element)))
+    assert isinstance(both, Application)
+    value = both.arguments[0]
     if reaching.values.strict:
         value = rewritten(reaching.values, value, partial(by_fewest_cuts, reaching.values))
     value = reaching.values.under(whole(reaching.values, value, roll), ())

@@ -45,9 +45,10 @@ Found = tuple[list[Index], Value]
 
 
 class KeptArray(NamedTuple):
-    """A tensor as the node of that number in the Program's body leaves it."""
+    """A tensor as the node of that number in a block leaves it, in each iteration of the loops around."""
 
     tensor: Tensor
+    block: NodePath
     writer: int
 
 
@@ -82,15 +83,17 @@ class Reaching:
 
     def __init__(
         self, program: Program, seconds: float = math.inf, strict: bool = False,
-        kept: frozenset[Tensor] = frozenset(),
+        kept: frozenset[Tensor] = frozenset(), tiles: frozenset[Tensor] = frozenset(),
     ) -> None:  # fmt: skip
         """What is read of the `kept` tensors is an element of an array that they are once a node of the
-        Program's body has written them; `arrays` has the names of those that were asked for."""
+        Program's body has written them, and so is what others than their writers read of `tiles` that the same
+        iteration has written; `arrays` has the names of those that were asked for."""
         self._end = time.monotonic() + seconds
         self.values = Values(strict, self._end)
         self.origins = Origins()
         self.arrays: dict[KeptArray, str] = {}
         self.kept = kept
+        self.tiles = tiles
         self._program = program
         self._seconds = seconds
         self._numbers = {tensor: n for n, tensor in enumerate(program.arguments)}
@@ -134,11 +137,15 @@ class Reaching:
         body = len(self._program.body)
         return self._scan(tensor, address, (), (), body if before is None else before)
 
-    def left_by(self, array: KeptArray, address: Index) -> Value:
-        """What an element of a kept tensor is."""
-        writers = self._blocks[()].writers[array.tensor]
+    def left_by(self, array: KeptArray, address: Index, trips: tuple[Index, ...]) -> Value:
+        """What an element of a kept tensor is, in an iteration of the loops around."""
+        writers = self._blocks[array.block].writers[array.tensor]
         before = writers[: writers.index(array.writer) + 1]
-        return self._searched(array.tensor, address, (), (), before)
+        return self._searched(array.tensor, address, array.block, trips, before)
+
+    def extents(self, array: KeptArray) -> tuple[int, ...]:
+        """The trips of the loops around the block that leaves an array."""
+        return tuple(loop.variable.trips for loop in self._blocks[array.block].loops)
 
     def put_at(self, tensor: Tensor) -> PutRows | None:
         """What an instruction puts into rows of a tensor; None where nothing is written at numbers that
@@ -176,7 +183,24 @@ class Reaching:
         address = address_of(access, self.variables(place), coordinates)
         if access.indirect:
             return gathered(self, access, address, coordinates, place)
+        if access.tensor in self.tiles and (array := self._left_before(access.tensor, place)):
+            return self._element_of(array, address, place.trips[: len(array.block)])
         return self.content(access.tensor, address, place)
+
+    def _left_before(self, tensor: Tensor, place: Moment) -> KeptArray | None:
+        """What the instruction at a place reads of a tensor that the same iterations have written before; None where
+        it writes the tensor itself, or earlier iterations do."""
+        path = place.path
+        if any(w.tensor is tensor for w in self.instruction_at(place).outputs.values()):
+            return None
+        while path:
+            writers = self._blocks[path[:-1]].writers.get(tensor, [])
+            if last := bisect_left(writers, path[-1]):
+                return KeptArray(tensor, path[:-1], writers[last - 1])
+            if writers:
+                return None
+            path = path[:-1]
+        return None
 
     def content(self, tensor: Tensor, address: Index, place: Moment) -> Value:
         """What an element, given by its row-major number, holds before the node at a place."""
@@ -228,7 +252,7 @@ class Reaching:
         writers = self._blocks[block].writers.get(tensor, [])
         last = bisect_left(writers, before)
         if last and not block and tensor in self.kept:
-            return self._element_of(KeptArray(tensor, writers[last - 1]), address)
+            return self._element_of(KeptArray(tensor, (), writers[last - 1]), address)
         key = (tensor.id, address, block, trips, writers[last - 1] if last else -1)
         if key not in self._memory:
             self._memory[key] = self._searched(tensor, address, block, trips, writers[:last])
@@ -490,16 +514,24 @@ class Reaching:
         finally:
             self._entered[key] -= 1
 
-    def _element_of(self, array: KeptArray, address: Index) -> Value:
+    def _element_of(self, array: KeptArray, address: Index, trips: tuple[Index, ...] = ()) -> Value:
         if array not in self.arrays:
             named = array.tensor.name.isidentifier() and not re.fullmatch(
                 r"t\d+", array.tensor.name
             )
             given = array.tensor.name if named else "between"
-            self.arrays[array] = f"{given}_{len(self.arrays) + 1}"
+            name = self.arrays[array] = f"{given}_{len(self.arrays) + 1}"
+            if array.tensor in self.tiles:
+                lead = array.tensor.block_rank + 1  # with what lies on partitions
+                tiles = math.prod((*self.extents(array), *array.tensor.shape[:lead]))
+                self.values.shapes[name] = (tiles, *array.tensor.shape[lead:])
         number = len(self._numbers) + list(self.arrays).index(array)
         dtype = name_of(array.tensor.dtype)
-        return self.values.same(Element(self.arrays[array], number, dtype, address))
+        iteration = Index()
+        for trip, extent in zip(trips, self.extents(array), strict=True):
+            iteration = iteration * extent + trip
+        place = iteration * math.prod(array.tensor.shape) + address
+        return self.values.same(Element(self.arrays[array], number, dtype, place))
 
     # Where nothing was written.
 

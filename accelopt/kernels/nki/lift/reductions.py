@@ -12,6 +12,7 @@ from accelopt.algorithm.reductions import fold
 from accelopt.algorithm.value_nodes import (
     INFINITE,
     NEUTRAL,
+    PLACES,
     RANKED,
     REMAINING,
     Application,
@@ -19,6 +20,7 @@ from accelopt.algorithm.value_nodes import (
     Fold,
     Product,
     ScanElement,
+    Sum,
     Value,
 )
 from accelopt.algorithm.values import Values
@@ -65,9 +67,12 @@ def max8(site: WriteSite) -> Value:
 
 
 def _largest(values: Values, axes: Sequence[Axis], body: Value) -> list[Value]:
-    """The largest to the eighth largest."""
+    """The largest to the eighth largest, all of the same elements: what they have in common is in each."""
     names = ["maximum", *(f"largest_{rank}" for rank in range(2, 9))]
-    return [fold(values, name, axes, body) for name in names]
+    first, *others = (fold(values, name, axes, body) for name in names)
+    if isinstance(body, (Sum, Product)) and {*axes} <= values.axes(body):
+        first = values.same(Fold("maximum", tuple(axes), body))
+    return [first, *others]
 
 
 def match_replace8(site: WriteSite) -> Value:
@@ -100,17 +105,36 @@ def find_index8(site: WriteSite) -> Value:
     """The first position on its partition of the data's element that equals each of eight values."""
     data, values = site.instruction.inputs["data"], site.reaching.values
     row, place = site.coordinates[0], site.coordinates[-1]
-    if site.instruction.attributes.get("successive") and place != Index():
-        raise site.refusal("of equal values it gives one position after the other")
     (axis,) = fresh = site.fresh([math.prod(data.shape[1:])])
     where = (row, *reshaped([index_of(axis)], [axis.extent], data.shape[1:]))
     body, wanted = site.read(data, where), site.operand("values")
-    if wanted != fold(values, "maximum", fresh, body):
+    if site.instruction.attributes.get("successive") and place != Index():
+        return _places(site, axis, body, place)
+    if wanted != _largest(values, fresh, body)[0]:
         raise site.refusal("it searches for the positions of values that are not the largest")
     matches = apply(values, "equal", [body, wanted])
     position = values.position(index_of(axis))
     pair = [position, values.number(axis.extent)]
     return fold(values, "minimum", fresh, apply(values, "select", [matches, *pair]))
+
+
+def _places(site: WriteSite, axis: Axis, body: Value, place: Index) -> Value:
+    """Where the eight largest of a row are, or the next ones where those before are replaced, in order."""
+    values, before, eight = site.reaching.values, 0, site.instruction.inputs["values"]
+    for number, largest in enumerate(_largest(values, [axis], body)):
+        coordinates = (site.coordinates[0], *reshaped([Index(number)], [8], eight.shape[1:]))
+        if site.read(eight, coordinates) != largest:
+            raise site.refusal("it searches for the positions of values that are not the largest")
+    if isinstance(body, Application) and body.function in REMAINING:
+        before = REMAINING[body.function]
+        body = body.arguments[0]
+    if before + 8 > min(len(PLACES), axis.extent):
+        raise site.refusal("it searches for more elements than there are")
+    found = fold(values, f"place_{before + 8}", [axis], body)
+    for number in reversed(range(7)):
+        one = fold(values, f"place_{before + number + 1}", [axis], body)
+        found = values.where([place * -1 + number], one, found)
+    return found
 
 
 def partition_reduce(site: WriteSite) -> Value:

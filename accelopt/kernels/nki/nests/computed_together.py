@@ -23,7 +23,7 @@ from typing import NamedTuple
 from accelopt.algorithm import ir
 from accelopt.algorithm.contraction import ONE, contraction, factors_of, product_of
 from accelopt.algorithm.index import Axis, Index, index_of
-from accelopt.algorithm.value_nodes import RANKED
+from accelopt.algorithm.value_nodes import ORDERED
 from accelopt.kernels.nki.nests.read_ranges import in_order
 from accelopt.kernels.nki.nests.shared_expressions import terms_of
 
@@ -150,7 +150,7 @@ def repeated(algorithm: ir.Algorithm, name: str, readers: Sequence[str]) -> ir.A
     others = {d.out for d in readers_of(algorithm, name)}
     if not reading or not {*readers} < others:
         raise NotTogether(f"{', '.join(readers)} are not some of those that read {name}")
-    if any(isinstance(d, ir.Reduce) and d.combiner in RANKED for d in readers_of(algorithm, name)):
+    if any(isinstance(d, ir.Reduce) and d.combiner in ORDERED for d in readers_of(algorithm, name)):
         raise NotTogether(
             f"{name} is compared with its largest, and computed again it may round otherwise"
         )

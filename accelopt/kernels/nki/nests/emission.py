@@ -570,8 +570,13 @@ class Emitter(Calculation):
         summed = self.sums.get(meaning.value) if meaning.value else None
         if definition.out in self.nest.held or self.with_ends(definition, where) != where:
             summed = None
+        here = local and not (axes or stored or definition.out in self.nest.held)
+        ranked = meaning.value if here and meaning.value else None
+        ranked = ranked if ranked and self.is_ranked(ranked) else None
         if summed:
             held, wide = summed
+        elif ranked:
+            held = self.view(ranked, where)
         elif definition.out in self.nest.held:
             held = self.on_chip.place(definition, where)
         elif local or together or self.recurrences.begins(definition, where) is not None:
@@ -600,7 +605,7 @@ class Emitter(Calculation):
             saved, self.sequential = self.sequential, self.sequential or bool(adds)
             self.product(source, product, where, target, finish, adds)
             self.sequential = saved
-        elif held and summed:
+        elif held and (summed or ranked):
             finish(where, held.moved(where, wide))
         elif meaning.scan:
             self.recurrences.scan(definition, meaning.scan, where, target, finish)

@@ -16,7 +16,7 @@ from accelopt.algorithm.contraction import ONE, contraction, factors_of, product
 from accelopt.algorithm.equal_definitions import defined_once
 from accelopt.algorithm.functions import FUNCTIONS, ROUNDINGS
 from accelopt.algorithm.index import Axis, Floor, Index, index_of
-from accelopt.algorithm.value_nodes import RANKED
+from accelopt.algorithm.value_nodes import ORDERED, PLACES
 from accelopt.algorithm.values import narrowed
 from accelopt.kernels.nki.nests.changed_elements import with_changes_alone
 from accelopt.kernels.nki.nests.one_hot_removal import without_one_hot
@@ -102,7 +102,7 @@ def _compared_as_ranked(algorithm: ir.Algorithm) -> ir.Algorithm:
     takes the same numbers, which were rounded once."""
     for out in [d.out for d in algorithm.definitions]:
         reduce = algorithm.definition(out)
-        if not isinstance(reduce, ir.Reduce) or reduce.combiner not in RANKED:
+        if not isinstance(reduce, ir.Reduce) or reduce.combiner not in ORDERED:
             continue
         body, name = reduce.expression, f"{reduce.out}_of"
         if isinstance(body, ir.Read):
@@ -243,7 +243,7 @@ def _scaled_last(algorithm: ir.Algorithm) -> ir.Algorithm:
     results = {array.name for array in algorithm.outputs}
     for name in [d.out for d in algorithm.definitions if d.out not in results]:
         definition = algorithm.definition(name)
-        if not isinstance(definition, ir.Reduce) or definition.combiner == "add":
+        if not isinstance(definition, ir.Reduce) or definition.combiner in {"add", *PLACES}:
             continue
         bare, factor = _without_factor(definition.expression)
         if factor == 1.0:
@@ -345,7 +345,7 @@ def _in_two(definition: ir.Definition) -> tuple[ir.Definition, ...]:
     combines those."""
     if not isinstance(definition, ir.Reduce) or math.prod(a.extent for a in definition.axes) > 1:
         return (definition,)
-    if definition.combiner in RANKED:
+    if definition.combiner in ORDERED:
         return (definition,)
     first, *rest = sorted(definition.reduced, key=lambda axis: definition.reduced.index(axis))
     body = definition.expression

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from accelopt.algorithm import ir
 from accelopt.algorithm.contraction import Contraction
 from accelopt.algorithm.index import Axis, index_of
-from accelopt.algorithm.value_nodes import RANKED
+from accelopt.algorithm.value_nodes import ORDERED
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.nests.computed_together import NotTogether, repeated
 from accelopt.kernels.nki.nests.emission import CORES
@@ -624,7 +624,9 @@ def _inlined(definition: ir.Definition, algorithm: ir.Algorithm, nest: Nest) -> 
         )
     if any(array.name == name for array in algorithm.outputs):
         raise NotNested(f"{name} is a result, which is computed anyway")
-    ranked = (d for d in algorithm.definitions if isinstance(d, ir.Reduce) and d.combiner in RANKED)
+    ranked = (
+        d for d in algorithm.definitions if isinstance(d, ir.Reduce) and d.combiner in ORDERED
+    )
     if any(name in ir.arrays_read(reader) for reader in ranked):
         raise NotNested(
             f"{name} is compared with its largest, and computed anew it may round otherwise"

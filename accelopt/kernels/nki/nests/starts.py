@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Literal
 
 from accelopt.algorithm import ir
-from accelopt.algorithm.contraction import Contraction
+from accelopt.algorithm.contraction import ZERO, Contraction
 from accelopt.algorithm.index import Axis
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.nests.computed_together import (
@@ -74,7 +74,8 @@ def starting_nests(
 
 def choices(algorithm: ir.Algorithm, target: str) -> Iterator[Nest]:
     """What may be computed together, without stages: nothing, all sums that can be columns of products, products
-    again for those that combine them along other axes, products with diagonals for sums of scaled operands."""
+    again for those that combine them along other axes, products with diagonals for sums of scaled operands, numbers
+    times elements by the sums that take them."""
     yield PLAIN
     plain, pairs = prepared(algorithm), list[tuple[str, str]]()
     made = plain
@@ -95,6 +96,20 @@ def choices(algorithm: ir.Algorithm, target: str) -> Iterator[Nest]:
     sums = tuple(pair for pair in diagonals(algorithm) if _is_faster(algorithm, pair, target))
     if sums:
         yield PLAIN.model_copy(update={"diagonals": sums})
+    if scaled := tuple(_scaled_elements(plain)):
+        yield PLAIN.model_copy(update={"inlined": scaled})
+
+
+def _scaled_elements(algorithm: ir.Algorithm) -> Iterator[str]:
+    """Definitions that are numbers times an element, which an instruction that adds takes as they are."""
+    results = {array.name for array in algorithm.outputs}
+    for definition in algorithm.definitions:
+        if isinstance(definition, ir.Map) and definition.out not in results:
+            read, *number = ir.parts_of(definition.expression) or (ZERO,)
+            scaled = getattr(definition.expression, "function", "") == "multiply"
+            numbers = [isinstance(n, ir.Constant) for n in number]
+            if scaled and isinstance(read, ir.Read) and all(numbers):
+                yield definition.out
 
 
 def _is_faster(algorithm: ir.Algorithm, pair: tuple[str, str], target: str) -> bool:

@@ -14,7 +14,7 @@ from accelopt.algorithm import ir
 from accelopt.algorithm.contraction import ONE, Contraction
 from accelopt.algorithm.functions import COMPARISONS, ROUNDINGS
 from accelopt.algorithm.index import Axis, Floor, Index, index_of
-from accelopt.algorithm.value_nodes import RANKED
+from accelopt.algorithm.value_nodes import ORDERED
 from accelopt.kernels.nki.nests.nest import product_in
 from accelopt.kernels.nki.nests.normal_form_values import Builder
 from accelopt.kernels.nki.nests.preparing import MOST_PIECES
@@ -137,7 +137,7 @@ class Reading:
 
     def with_ranks(self, value: Value) -> bool:
         """Whether a maximum is of what others of the largest are of, with which it is found."""
-        found = (other for other in self.uses if other.function in RANKED)
+        found = (other for other in self.uses if other.function in ORDERED)
         return value.function == "maximum" and any(
             (other.arguments, other.reduced) == (value.arguments, value.reduced) for other in found
         )

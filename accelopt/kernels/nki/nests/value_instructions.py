@@ -12,7 +12,7 @@ from accelopt.algorithm.functions import COMPARISONS
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.ir import Array
 from accelopt.algorithm.linear import row_major
-from accelopt.algorithm.value_nodes import RANKED
+from accelopt.algorithm.value_nodes import ORDERED, PLACES, RANKED
 from accelopt.hardware import Hardware
 from accelopt.kernels.nki.nests.axis_positions import At, FreeNames, Span, number_text
 from accelopt.kernels.nki.nests.gathering import gather
@@ -568,12 +568,15 @@ class Calculation(Instructions):
             return self.partitions.across(value, where, into)
         if (found := moment(self, value, where, into)) is not None:
             return found
-        target = into or self.new_tile(word_of(value), where, axes)
         inner = tuple(a for a in value.reduced if where.span(a).width > 1)
-        if value.function in RANKED or self.reading.with_ranks(value):
+        if self.is_ranked(value) and not axes and not into:
+            return self.ranked(value, where, inner)
+        target = into or self.new_tile(word_of(value), where, axes)
+        if self.is_ranked(value):
             parts = [(axis, 1) for axis in axes]
             self.each(where, parts, lambda round_: (
-                self.ranked(value, round_.where, inner, target.moved(round_.where, where))))  # fmt: skip
+                self.copy(round_.where, (), target.moved(round_.where, where),
+                          self.ranked(value, round_.where, inner))))  # fmt: skip
             return target
         width = math.prod(where.span(axis).width for axis in inner)
         (data,) = value.arguments
@@ -604,8 +607,12 @@ class Calculation(Instructions):
         self.each(place, parts, part)
         return target
 
-    def ranked(self, value: Value, where: Where, inner: tuple[Axis, ...], into: View) -> None:
-        """One of the largest of a row, of which Vector finds eight together, then eight of those that are left."""
+    def is_ranked(self, value: Value) -> bool:
+        """Whether a value is one of the largest of a row, or where one is."""
+        return value.function in ORDERED or self.reading.with_ranks(value)
+
+    def ranked(self, value: Value, where: Where, inner: tuple[Axis, ...]) -> View:
+        """One of the largest of a row, or where it is: Vector finds eight together, then eight of those that are left."""
         (data,) = value.arguments
         counts = [where.span(axis).width for axis in inner]
         width = math.prod(counts)
@@ -624,9 +631,11 @@ class Calculation(Instructions):
             return view if plain else self.converted(view, where, inner, "float32")
 
         def issued(
-            word: str, shape: Sequence[int], name: str, arguments: str, over: View | None = None
-        ) -> View:
-            tile = over.tile if over else Tile(self.names.new(word), where.rows, math.prod(shape))
+            word: str, shape: Sequence[int], name: str, arguments: str, over: View | None = None,
+            dtype: str = "float32",
+        ) -> View:  # fmt: skip
+            size = math.prod(shape)
+            tile = over.tile if over else Tile(self.names.new(word), where.rows, size, dtype)
             if not over:
                 self.declare(tile)
             dst = self.text.inside(tile, where.rows, At(), [tile.width], [1])
@@ -638,7 +647,8 @@ class Calculation(Instructions):
             sizes, s = merged(counts, [[view.strides.get(axis, 0) for axis in inner]])
             return self.text.inside(view.tile, where.rows, view.offset, sizes, s[0])
 
-        group, place = divmod(RANKED.get(value.function, 1) - 1, 8)
+        rank = PLACES.get(value.function, RANKED.get(value.function, 1))
+        group, place = divmod(rank - 1, 8)
         left = found = once("rest", 0, whole)
         for number in range(group + 1):
             if number:
@@ -648,7 +658,16 @@ class Calculation(Instructions):
                 left = once("rest", number, partial(made, left if here else None))
             made = partial(issued, "eight_largest", [8], "max8", f"src={text(left)}")
             found = once("eight_largest", number, made)
-        self.copy(where, (), into, View(found.tile, At(place), {}))
+        if value.function in PLACES:
+            if not self.text.nki:
+                raise NotNested("of equal elements neuronxcc finds one position")
+            given = f"data={text(left)}, vals={found.tile.name}[...]"
+            made = partial(issued, "places", [8], "nc_find_index8", given, dtype="uint32")
+            whole_numbers = once("places", group, made)
+            given = f"src={whole_numbers.tile.name}[...]"
+            made = partial(issued, "places", [8], "tensor_copy", given)
+            found = once("numbers", group, made)
+        return View(found.tile, At(place), {})
 
     def lies_across(self, data: Value, where: Where, inner: Collection[Axis]) -> bool:
         """Whether what is combined over axes has others beside each other in memory, by its largest input."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ast
 import copy
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from accelopt.algorithm.equality import nearly_equal
+from accelopt.algorithm.equality import same_function
 from accelopt.algorithm.ir import Algorithm
 from accelopt.algorithm.notation import definition_text
 from accelopt.hardware import TARGETS
@@ -174,7 +173,7 @@ class _Called:
                 cores=len(by_core(program, TARGETS[self.device.target])),
             )  # fmt: skip
             dialect = dialect_of_source(self.source)
-            algorithm, lines = lift_with_lines(program)
+            algorithm, lines, _ = lift_with_lines(program)
             self._lifted[key] = Lifted(
                 _with_updates(algorithm, program), interface, (), dialect, arguments, lines=lines
             )
@@ -240,7 +239,7 @@ class _Called:
                 found = _with_updates(lift(program), program)
             except (KernelFailure, NotLifted):
                 return False
-        return nearly_equal(json.loads(found.to_json()), json.loads(other.algorithm.to_json()))
+        return same_function(found, other.algorithm)
 
     # What a lowered kernel asks of its arguments.
 

@@ -358,6 +358,14 @@ def test_the_largest_of_a_row_are_found_together(dialect: Dialect) -> None:
     assert isinstance(ranked, Read)
     with pytest.raises(NotNested, match=f"{ranked.array} is compared with its largest"):
         applied(Inline(definition=ranked.array), router, fused[0], target)
+    places = algorithms.written(
+        "places", {"m": 256, "n": 50}, {"x": (256, 50)},
+        "twelfth[m] = place_12[n](x[m, n])", "least[m] = place_1[n](x[m, n] * -1)",
+        "out[m] = twelfth[m] + least[m]",
+    )  # fmt: skip
+    if dialect == "nki":
+        for nest in (default_nest(places, target), [*starting_nests(places, target)][-1]):
+            check(places, nest, dialect, tmp_path)
     few = algorithms.written(
         "few", {"m": 8, "n": 4}, {"x": (8, 4)}, "out[m] = largest_2[n](x[m, n])"
     )
