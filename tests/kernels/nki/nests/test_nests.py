@@ -365,7 +365,7 @@ def test_the_largest_of_a_row_are_found_together(dialect: Dialect) -> None:
     )  # fmt: skip
     if dialect == "nki":
         for nest in (default_nest(places, target), [*starting_nests(places, target)][-1]):
-            check(places, nest, dialect, tmp_path)
+            check(places, nest, dialect)
     few = algorithms.written(
         "few", {"m": 8, "n": 4}, {"x": (8, 4)}, "out[m] = largest_2[n](x[m, n])"
     )

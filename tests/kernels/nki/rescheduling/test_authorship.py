@@ -249,7 +249,7 @@ def test_a_kernel_of_nki_keeps_loops_sizes_and_names(tmp_path: Path) -> None:
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
 
 
-STEPPED = '''import neuronxcc.nki as nki
+STEPPED = """import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl
 
 RATE, DECAY = 0.001, 0.1
@@ -263,7 +263,7 @@ def step(x):
         tile = nl.load(x[i * 125 : (i + 1) * 125, :])
         nl.store(y[i * 125 : (i + 1) * 125, :], nl.multiply(nl.add(tile, DECAY), RATE))
     return y
-'''
+"""
 
 
 def test_a_number_has_its_name_and_not_that_of_a_size_that_it_is_the_inverse_of() -> None:
