@@ -329,8 +329,11 @@ def exactness_words(own: Sequence[Exactness], baseline: Sequence[Exactness] = ()
     if len(baseline) != len(own):
         return said
     times = max(one.times_less(other) for one, other in zip(own, baseline, strict=True))
-    less = f"{times:.1f} times less exact than" if times > 1 else "as exact as"
-    return f"{said}, {less} the baseline with {max(one.ulps for one in baseline):.2g}"
+    worst, theirs = (max(one.ulps for one in of) for of in (own, baseline))
+    less = "as exact as" if f"{worst:.2g}" == f"{theirs:.2g}" else "no less exact than"
+    less = f"{times:.1f} times less exact than" if times > 1 else less
+    but = " but for a rounding or the order of sums" if times <= 1 and worst > theirs else ""
+    return f"{said}, {less} the baseline with {theirs:.2g}{but}"
 
 
 REL_TOL = 2e-5

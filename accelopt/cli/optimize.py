@@ -22,7 +22,7 @@ from accelopt.kernels.language import LANGUAGES
 from accelopt.kernels.nki.advice import Advice, advice
 from accelopt.kernels.nki.referee.precision import formats_of
 from accelopt.kernels.nki.text_without_paths import KERNEL_FILE
-from accelopt.report.console import output
+from accelopt.report.console import output, paragraph
 from accelopt.report.diffs import patch_of
 from accelopt.report.page import REPORT
 from accelopt.report.result_table import ResultsTable
@@ -184,9 +184,10 @@ def show(outcomes: list[Outcome], folder: Path, made: list[str], *, by_rule: boo
         place = folder / outcome.start.case.case_name
         unchanged = f"No change.{NO_RULE if by_rule else ''}"
         difference = printable((place / "best.diff").read_text())
-        typer.echo(difference or unchanged)
+        typer.echo(difference or paragraph(unchanged))
         if why := outcome.before.unscheduled:
-            typer.echo(f"No kernel by schedule{f' for {name}' if name else ''}: {why}.")
+            said = f"No kernel by schedule{f' for {name}' if name else ''}: {why}."
+            typer.echo(paragraph(said))
         left |= {f"Kernel {name}".strip(): place / "best.py"}
         left |= {f"Diff {name}".strip(): place / "best.diff"} if difference else {}
     if one := first.one_kernel:

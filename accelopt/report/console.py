@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import textwrap
 
 from rich.console import Console
 
@@ -17,3 +18,8 @@ def console() -> Console:
 def output() -> Console:
     """A console on standard output, for results: as wide as COLUMNS says, else as the terminal is."""
     return Console(width=shutil.get_terminal_size((IN_A_FILE, 0)).columns)
+
+
+def paragraph(text: str) -> str:
+    """A sentence in lines that are as wide as the output."""
+    return textwrap.fill(text, output().width, break_on_hyphens=False, break_long_words=False)

@@ -236,6 +236,11 @@ def forward(a, b):
     honest = Gate(precision=precision).judge(trial, (good,), [good])
     assert honest.status is Status.CORRECT and 0.1 < honest.exactness[0].ulps < 0.5
     assert exactness_words(honest.exactness).endswith(" ulps from exact")
+    at_end = [Exactness(error=ulps, unit=1, summed=4) for ulps in (1.5, 3.1, 16.0)]
+    said = [exactness_words([one], at_end[:1]).partition(", ")[2] for one in at_end]
+    assert [one.partition(" the baseline")[0] for one in said] == [
+        "as exact as", "no less exact than", "4.0 times less exact than",
+    ]  # fmt: skip
     cast = "return np.asarray(product(a, b)).astype(ml_dtypes.bfloat16)\n"
     text = path.read_text().replace("def forward", "def product")
     (casts := tmp_path / "casts.py").write_text(f"{text}def forward(a, b):\n    {cast}")
