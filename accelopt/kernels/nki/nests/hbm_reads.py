@@ -58,6 +58,11 @@ def backwards(steps: Mapping[Axis, int], where: Where) -> int:
     )
 
 
+def _inside(start: int, step: int, count: int, extent: int) -> tuple[int, int]:
+    """Of elements `step` apart, the number of the first in an array's extent, and of the first behind it."""
+    return max(0, -(start // step)), min(count, (extent - 1 - start) // step + 1)
+
+
 class Memory:
     """Transfers of one nest."""
 
@@ -294,35 +299,72 @@ class Memory:
         array, margins = unmade
         sides = [(0, extent, 0) for extent in margins.given[: margins.first]] + [*margins.inner]
         strides, shape = row_major(list(sizes)), tuple(extent for _, extent, _ in sides)
-        base, at, counts, beyond = At(), 0, list[int](), list[tuple[int, int]]()
-        for n, ((low, extent, high), start, size) in enumerate(
-            zip(sides, starts, sizes, strict=True)
-        ):
-            first, stop = 0, size
+        base, parts, inside = At(), list[tuple[int, int, int]](), dict[int, tuple[int, int]]()
+        for n, ((low, extent, high), start) in enumerate(zip(sides, starts, strict=True)):
             if low or high:
                 if start.terms or any(axis in where.part for axis in dims[n][1]):
                     return False
-                first = max(0, low - start.constant)
-                stop = min(size, low + extent - start.constant)
-            if first >= stop:
-                return False
-            beyond += [(n, first)] * bool(first) + [(n, size - stop)] * (stop < size)
-            base, at = base + (start + (first - low)) * stride_of(shape, n), at + first * strides[n]
-            counts.append(stop - first)
-        ends = beyond and all(n == len(sizes) - 1 for n, _ in beyond)
-        first, last = at, sizes[-1] - counts[-1] - at
-        pieces = (
-            [(0, first), (sizes[-1] - last, last)] if ends else [(0, sizes[-1])] if beyond else []
-        )
-        fills = [(n, *merged([*sizes[:-1], count], [strides])) for n, count in pieces if count]
-        if any(len(own) > MOST_FREE for _, own, _ in fills):
-            return False
-        for begin, own, steps in fills:
-            self.emitter.fill(view.tile, "0", own, steps[0], At(begin))
+                inside[n] = _inside(start.constant - low, 1, sizes[n], extent)
+            base = base + (start + -low) * stride_of(shape, n)
+            parts.append((sizes[n], stride_of(shape, n), strides[n]))
         rows = rows_of(dims, where, shape)
-        parts = [(count, stride_of(shape, n), strides[n]) for n, count in enumerate(counts)]
-        self.transfer(array.name, View(view.tile, At(at), {}), collected(base), rows, parts)
+        return self.between_zeros(array.name, view, base, rows, parts, inside)
+
+    def between_zeros(
+        self, name: str, view: View, base: At, rows: Sequence[tuple[int, int, int]],
+        dims: Sequence[tuple[int, int, int]], inside: Mapping[int, tuple[int, int]],
+    ) -> bool:  # fmt: skip
+        """One `transfer` to the chip of what lies inside of an array, where some of the `dims` begin or end beyond
+        it, and zeros there: of those, the number of the first element `inside` and of the first behind."""
+        left, at, fills = [*dims], view.offset, list[tuple[list[int], list[int], At]]()
+        for n, (first, stop) in inside.items():
+            count, step, stride = left[n]
+            for begin, length in ((0, first), (stop, count - stop)):
+                around = sorted((*left[:n], (length, 0, stride), *left[n + 1 :]), key=lambda d: -d[2])
+                counts, steps = merged([d[0] for d in around], [[d[2] for d in around]])
+                fills += [(counts, steps[0], at + begin * stride)] * bool(length)
+            left[n] = stop - first, step, stride
+            base, at = base + first * step, at + first * stride
+        if any(n[0] < 1 for n in left) or any(len(counts) > MOST_FREE for counts, *_ in fills):
+            return False
+        for counts, steps, begin in fills:
+            self.emitter.fill(view.tile, "0", counts, steps, begin)
+        self.transfer(name, View(view.tile, collected(at), {}), collected(base), rows, left)
         return True
+
+    def placed_between_zeros(
+        self, value: Value, where: Where, view: View,
+        rounds: Sequence[tuple[Axis, int, int, int]],
+    ) -> bool:  # fmt: skip
+        """`load_into` from the array without margins, with zeros around it on the chip, where `with_zeros` can."""
+        array, margins = self.unmade[self.stored_name(value.array)]
+        whole = where.within({axis: Span(At(), axis.extent) for axis, *_ in rounds})
+        base, steps = self.address(array, value.indices, where)
+        steps |= self.address(array, value.indices, whole)[1]
+        own = value.indices[margins.first :] if margins.apart else [margins.flat(value.indices)]
+        apart = row_major([extent for _, extent, _ in margins.inner])
+        dims, inside, seen = list[tuple[int, int, int]](), dict[int, tuple[int, int]](), set[Axis]()
+        for index, (low, extent, high), far in zip(own, margins.inner, apart, strict=True):
+            if not low and not high:
+                continue
+            start, along = self.emitter.affine(index, whole)
+            order = sorted(along, key=lambda axis: -along[axis])
+            once = all(steps[axis] == along[axis] * far for axis in order)
+            if start.terms or not once or not {*order} <= {*view.strides} - seen:
+                return False
+            strides = [[along[a] for a in order], [view.strides[a] for a in order]]
+            counts, ((step, *more), (stride, *_)) = merged([where.span(a).width for a in order], strides)
+            if more or step < 1:
+                return False
+            inside[len(dims)] = _inside(start.constant, step, counts[0], extent)
+            dims.append((counts[0], step * far, stride))
+            seen |= {*order}
+        if seen & {*where.part, *(axis for axis, *_ in rounds)}:
+            return False
+        rows, free = where.rows_at(steps), view.strides.keys() - seen
+        dims += [(where.span(a).width, steps.get(a, 0), view.strides[a]) for a in free]
+        dims += [(count, steps[a] * size, stride) for a, count, size, stride in rounds]
+        return self.between_zeros(array.name, view, base, rows, dims, inside)
 
     def inputs_read(self) -> Iterator[Value]:
         """Each element of an array that members of the stage take."""
@@ -395,13 +437,17 @@ class Memory:
         """Brings what is read straight into its place, where its elements are there once; with it that of
         `rounds`: an axis, how many rounds there are along it, of so many elements, and their step on the chip.
         Along the axes of a `run` it lies as in memory, and comes with what lies between."""
-        value = self.stored(value)
+        bare, value = value, self.stored(value)
         array = self.emitter.arrays[value.array]
         base, steps = self.address(array, value.indices, where)
         whole = where.within({axis: Span(At(), axis.extent) for axis, *_ in rounds})
         steps |= self.address(array, value.indices, whole)[1]
         if any(axis not in steps for axis in (*view.strides, *(a for a, *_ in rounds))):
             return False
+        all_rows = not run and not low and where.rows == view.tile.partitions
+        if value.array in self.unmade and all_rows:
+            if self.placed_between_zeros(bare, where, view, rounds):
+                return True
         rows = where.rows_at(steps)
         dims = [(where.span(a).width, steps[a], s) for a, s in view.strides.items() if a not in run]
         if run:
