@@ -62,10 +62,14 @@ class Margins(NamedTuple):
             place = place * extent + index
         return place
 
+    def along(self, indices: Sequence[Index]) -> Sequence[Index]:
+        """The indices of the dimensions `inner`."""
+        return indices[self.first :] if self.apart else [self.flat(indices)]
+
     def place(self, indices: Sequence[Index]) -> tuple[Index, ...]:
         """Indices of the array as those of the array with its margins."""
-        own = indices[self.first :] if self.apart else [self.flat(indices)]
-        moved = (index + low for index, (low, _, _) in zip(own, self.inner, strict=True))
+        sides = zip(self.along(indices), self.inner, strict=True)
+        moved = (index + low for index, (low, _, _) in sides)
         return (*indices[: self.first], *moved)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.ir import Array, Definition, Map
@@ -37,6 +38,8 @@ KEPT_BYTES = 32 * 1024
 """Of a partition: what is brought for all rounds of a loop instead of again in each."""
 LITTLE = 256 * 1024
 """Bytes of a DMA that takes longer than they do."""
+MOST_SHIFTED = 16
+"""Parts of one array that lie on partitions of their own, each brought by itself."""
 EFFICIENT_RUN = 512
 """Bytes side by side from which on a DMA is at its best."""
 
@@ -61,6 +64,17 @@ def backwards(steps: Mapping[Axis, int], where: Where) -> int:
 def _inside(start: int, step: int, count: int, extent: int) -> tuple[int, int]:
     """Of elements `step` apart, the number of the first in an array's extent, and of the first behind it."""
     return max(0, -(start // step)), min(count, (extent - 1 - start) // step + 1)
+
+
+class _Piece(NamedTuple):
+    """A part of an array for some partitions: where its first element is, which may lie before the array, its
+    rows, as `Memory.transfer` has them, from partition `low` on, and of some dimensions the number of the first
+    element `inside` of the array and of the first behind it."""
+
+    base: At
+    rows: Sequence[tuple[int, int, int]]
+    low: int
+    inside: Mapping[int, tuple[int, int]]
 
 
 class Memory:
@@ -307,64 +321,100 @@ class Memory:
                 inside[n] = _inside(start.constant - low, 1, sizes[n], extent)
             base = base + (start + -low) * stride_of(shape, n)
             parts.append((sizes[n], stride_of(shape, n), strides[n]))
-        rows = rows_of(dims, where, shape)
-        return self.between_zeros(array.name, view, base, rows, parts, inside)
+        piece = _Piece(collected(base), rows_of(dims, where, shape), 0, inside)
+        return self.between_zeros(array.name, view, where.rows, parts, [piece])
 
     def between_zeros(
-        self, name: str, view: View, base: At, rows: Sequence[tuple[int, int, int]],
-        dims: Sequence[tuple[int, int, int]], inside: Mapping[int, tuple[int, int]],
+        self, name: str, view: View, rows: int, dims: Sequence[tuple[int, int, int]], pieces: Sequence[_Piece],
     ) -> bool:  # fmt: skip
-        """One `transfer` to the chip of what lies inside of an array, where some of the `dims` begin or end beyond
-        it, and zeros there: of those, the number of the first element `inside` and of the first behind."""
+        """Brings what lies inside of an array of some pieces alike, each for partitions of its own, and zeros to
+        all `rows` where one of them begins or ends beyond it."""
         left, at, fills = [*dims], view.offset, list[tuple[list[int], list[int], At]]()
-        for n, (first, stop) in inside.items():
-            count, step, stride = left[n]
-            for begin, length in ((0, first), (stop, count - stop)):
-                around = sorted((*left[:n], (length, 0, stride), *left[n + 1 :]), key=lambda d: -d[2])
+        for n in pieces[0].inside:
+            firsts, stops = zip(*(piece.inside[n] for piece in pieces), strict=True)
+            count, _, stride = left[n]
+            for begin, stop in ((0, max(firsts)), (min(stops), count)):
+                around = [*left[:n], (stop - begin, 0, stride), *left[n + 1 :]]
+                around.sort(key=lambda dim: -dim[2])
                 counts, steps = merged([d[0] for d in around], [[d[2] for d in around]])
-                fills += [(counts, steps[0], at + begin * stride)] * bool(length)
-            left[n] = stop - first, step, stride
-            base, at = base + first * step, at + first * stride
-        if any(n[0] < 1 for n in left) or any(len(counts) > MOST_FREE for counts, *_ in fills):
+                fills += [(counts, steps[0], at + begin * stride)] * (begin < stop)
+            left[n] = max(stops) - min(firsts), 0, stride
+            at = at + min(firsts) * stride
+        some = all(first < stop for piece in pieces for first, stop in piece.inside.values())
+        if not some or any(len(counts) > MOST_FREE for counts, *_ in fills):
             return False
         for counts, steps, begin in fills:
-            self.emitter.fill(view.tile, "0", counts, steps, begin)
-        self.transfer(name, View(view.tile, collected(at), {}), collected(base), rows, left)
+            self.emitter.fill(view.tile._replace(partitions=rows), "0", counts, steps, begin)
+        for base, own_rows, low, inside in pieces:
+            own, at = [*dims], view.offset
+            for n, (first, stop) in inside.items():
+                _, step, stride = own[n]
+                own[n] = stop - first, step, stride
+                base, at = base + first * step, at + first * stride
+            own.sort(key=lambda dim: -dim[2])
+            moved = View(view.tile, collected(at), {})
+            self.transfer(name, moved, collected(base), own_rows, own, low=low)
         return True
 
     def placed_between_zeros(
         self, value: Value, where: Where, view: View,
         rounds: Sequence[tuple[Axis, int, int, int]],
     ) -> bool:  # fmt: skip
-        """`load_into` from the array without margins, with zeros around it on the chip, where `with_zeros` can."""
+        """`load_into` from the array without margins, with zeros around it on the chip, where it is the same part
+        of dimensions with margins in every round; partitions have one that begins elsewhere each."""
         array, margins = self.unmade[self.stored_name(value.array)]
-        whole = where.within({axis: Span(At(), axis.extent) for axis, *_ in rounds})
-        base, steps = self.address(array, value.indices, where)
-        steps |= self.address(array, value.indices, whole)[1]
-        own = value.indices[margins.first :] if margins.apart else [margins.flat(value.indices)]
-        apart = row_major([extent for _, extent, _ in margins.inner])
-        dims, inside, seen = list[tuple[int, int, int]](), dict[int, tuple[int, int]](), set[Axis]()
-        for index, (low, extent, high), far in zip(own, margins.inner, apart, strict=True):
-            if not low and not high:
-                continue
-            start, along = self.emitter.affine(index, whole)
-            order = sorted(along, key=lambda axis: -along[axis])
-            once = all(steps[axis] == along[axis] * far for axis in order)
-            if start.terms or not once or not {*order} <= {*view.strides} - seen:
-                return False
-            strides = [[along[a] for a in order], [view.strides[a] for a in order]]
-            counts, ((step, *more), (stride, *_)) = merged([where.span(a).width for a in order], strides)
-            if more or step < 1:
-                return False
-            inside[len(dims)] = _inside(start.constant, step, counts[0], extent)
-            dims.append((counts[0], step * far, stride))
-            seen |= {*order}
-        if seen & {*where.part, *(axis for axis, *_ in rounds)}:
+        within, apart = margins.along(value.indices), margins.inner
+        shifted = [a for a in where.part if where.span(a).width > 1 and self.is_shifted(value, a)]
+        numbers = [*itertools.product(*(range(where.span(a).width) for a in shifted))]
+        dims, pieces = list[tuple[int, int, int]](), list[_Piece]()
+        if len(numbers) > MOST_SHIFTED or any(self.is_shifted(value, a) for a, *_ in rounds):
             return False
-        rows, free = where.rows_at(steps), view.strides.keys() - seen
-        dims += [(where.span(a).width, steps.get(a, 0), view.strides[a]) for a in free]
-        dims += [(count, steps[a] * size, stride) for a, count, size, stride in rounds]
-        return self.between_zeros(array.name, view, base, rows, dims, inside)
+        for number in numbers:
+            moved = {a: where.span(a).start + n for a, n in zip(shifted, number, strict=True)}
+            spot = where.within({axis: Span(start, 1) for axis, start in moved.items()})
+            base, steps = self.address(array, value.indices, spot)
+            for axis, *_ in rounds:
+                whole = spot.within({axis: Span(At(), axis.extent)})
+                steps |= self.address(array, value.indices, whole)[1]
+            inside, seen = dict[int, tuple[int, int]](), set[Axis]()
+            dims = []
+            for index, (low, extent, high), far in zip(
+                within, apart, row_major([extent for _, extent, _ in apart]), strict=True
+            ):
+                if not low and not high:
+                    continue
+                start, along = self.emitter.affine(index, spot)
+                order = sorted(along, key=lambda axis: -along[axis])
+                once = all(steps[axis] == along[axis] * far for axis in order)
+                if start.terms or not once or not {*order} <= {*view.strides} - seen:
+                    return False
+                strides = [[along[a] for a in order], [view.strides[a] for a in order]]
+                counts, (own, places) = merged([spot.span(a).width for a in order], strides)
+                if len(own) > 1 or own[0] < 1:
+                    return False
+                inside[len(dims)] = _inside(start.constant, own[0], counts[0], extent)
+                dims.append((counts[0], own[0] * far, places[0]))
+                seen |= {*order}
+            free = view.strides.keys() - seen
+            dims += [(spot.span(a).width, steps.get(a, 0), view.strides[a]) for a in free]
+            dims += [(count, steps[a] * size, stride) for a, count, size, stride in rounds]
+            rows = [*zip(where.part, where.rows_at(steps), strict=True)]
+            first = sum(n * step for n, (*_, step) in zip(
+                number, (row for axis, row in rows if axis in shifted), strict=True))  # fmt: skip
+            own_rows = [(1 if axis in shifted else n, *row) for axis, (n, *row) in rows]
+            pieces.append(_Piece(base, own_rows, first, inside))
+        return self.between_zeros(array.name, view, where.rows, dims, pieces)
+
+    def is_shifted(self, value: Value, axis: Axis) -> bool:
+        """Whether what is read of an array, with zeros on the chip around it, begins elsewhere along a dimension
+        with margins for each element of an axis."""
+        margins = self.emitter.margins.get(value.array) if value.kind == "input" else None
+        if margins is None or self.stored_name(value.array) == value.array:
+            return False
+        if self.stored(value).array not in self.unmade:
+            return False
+        sides = zip(margins.along(value.indices), margins.inner, strict=True)
+        return any(axis in index.axes for index, (low, _, high) in sides if low or high)
 
     def inputs_read(self) -> Iterator[Value]:
         """Each element of an array that members of the stage take."""
@@ -444,10 +494,9 @@ class Memory:
         steps |= self.address(array, value.indices, whole)[1]
         if any(axis not in steps for axis in (*view.strides, *(a for a, *_ in rounds))):
             return False
-        all_rows = not run and not low and where.rows == view.tile.partitions
-        if value.array in self.unmade and all_rows:
-            if self.placed_between_zeros(bare, where, view, rounds):
-                return True
+        first = value.array in self.unmade and not run and not low
+        if first and self.placed_between_zeros(bare, where, view, rounds):
+            return True
         rows = where.rows_at(steps)
         dims = [(where.span(a).width, steps[a], s) for a, s in view.strides.items() if a not in run]
         if run:

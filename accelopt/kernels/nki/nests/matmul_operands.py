@@ -13,7 +13,7 @@ from accelopt.algorithm.ir import Definition, own_axes
 from accelopt.algorithm.linear import row_major
 from accelopt.kernels.nki.nests.axis_positions import At, Span
 from accelopt.kernels.nki.nests.hbm_margins import with_margins_read
-from accelopt.kernels.nki.nests.hbm_reads import LITTLE
+from accelopt.kernels.nki.nests.hbm_reads import LITTLE, MOST_SHIFTED
 from accelopt.kernels.nki.nests.instructions import is_one
 from accelopt.kernels.nki.nests.nest import NotNested, TurnedInParts, Way
 from accelopt.kernels.nki.nests.places import Round, View, Where, spans_of
@@ -452,14 +452,22 @@ class Operands:
             parts = [*self.parts[:-1], (self.parts[-1][0], self.parts[-1][1] * group)]
             emitter.each(row.where, parts, fill)
 
+        copied = emitter.copied
+        emitter.copied = copied | self._shifted(value)
         emitter.each(start, outer, part)
+        emitter.copied = copied
+
+    def _shifted(self, value: Value) -> set[Axis]:
+        """Summed axes of whose few rounds each has zeros elsewhere around what is read."""
+        few = math.prod(-(-a.extent // size) for a, size in self.parts) <= MOST_SHIFTED
+        return {a for a, _ in self.parts if few and self.emitter.memory.is_shifted(value, a)}
 
     def _at_once(self, value: Value, axes: tuple[Axis, ...], where: Where, kept: View) -> bool:
         """Brings all rounds of an operand with one DMA, where that is not much and no condition cuts them."""
         emitter, dtype = self.emitter, self.found.dtype
         number = where.lanes(axes)
         loads = value.kind == "input" and not self._on_chip(value) and value.dtype == dtype
-        decided = {*emitter.deciding, *emitter.masks}
+        decided = {*emitter.deciding, *emitter.masks, *self._shifted(value)}
         even = all(a.extent % size == 0 and a not in decided for a, size in self.parts)
         much = self.size * number * self.rounds * parse(dtype).itemsize > LITTLE
         if self.rounds == 1 or not loads or not even or much:
