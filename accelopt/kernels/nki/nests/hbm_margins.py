@@ -133,15 +133,16 @@ def with_margins_read(
 ) -> Value:
     """A value without the conditions that only choose between an array and zeros which its margins have,
     but for those that are decided `alone`."""
-    if not reading.conditional(value):
-        return value
-    parts = (with_margins_read(reading, part, margins, alone) for part in value.arguments)
-    made = reading.rebuilt(value, tuple(parts))
-    if made.kind != "where" or made.indices[0].axes <= {*alone}:
-        return made
-    held, other = made.arguments
-    zero = other.kind == "constant" and not other.constant
-    return held if zero and is_zero_outside(held, made.indices[0], margins) else made
+
+    def made(part: Value, arguments: tuple[Value, ...]) -> Value:
+        part = reading.rebuilt(part, arguments)
+        if part.kind != "where" or part.indices[0].axes <= {*alone}:
+            return part
+        held, other = part.arguments
+        zero = other.kind == "constant" and not other.constant
+        return held if zero and is_zero_outside(held, part.indices[0], margins) else part
+
+    return reading.changed(value, made)
 
 
 def _read(

@@ -361,26 +361,25 @@ class Memory:
         rounds: Sequence[tuple[Axis, int, int, int]],
     ) -> bool:  # fmt: skip
         """`load_into` from the array without margins, with zeros around it on the chip, where it is the same part
-        of dimensions with margins in every round; partitions have one that begins elsewhere each."""
+        of dimensions with margins in every round. Partitions for which it is another have a piece of their own."""
         array, margins = self.unmade[self.stored_name(value.array)]
-        within, apart = margins.along(value.indices), margins.inner
+        apart = row_major([extent for _, extent, _ in margins.inner])
+        sides = [*zip(margins.along(value.indices), margins.inner, apart, strict=True)]
         shifted = [a for a in where.part if where.span(a).width > 1 and self.is_shifted(value, a)]
         numbers = [*itertools.product(*(range(where.span(a).width) for a in shifted))]
-        dims, pieces = list[tuple[int, int, int]](), list[_Piece]()
         if len(numbers) > MOST_SHIFTED or any(self.is_shifted(value, a) for a, *_ in rounds):
             return False
+        whole = where.within({axis: Span(At(), axis.extent) for axis, *_ in rounds})
+        steps = self.address(array, value.indices, where)[1]
+        steps |= self.address(array, value.indices, whole)[1]
+        rows = dict(zip(where.part, where.rows_at(steps), strict=True))
+        own_rows = [(1, *row[1:]) if axis in shifted else row for axis, row in rows.items()]
+        dims, pieces, seen = list[tuple[int, int, int]](), list[_Piece](), set[Axis]()
         for number in numbers:
-            moved = {a: where.span(a).start + n for a, n in zip(shifted, number, strict=True)}
-            spot = where.within({axis: Span(start, 1) for axis, start in moved.items()})
-            base, steps = self.address(array, value.indices, spot)
-            for axis, *_ in rounds:
-                whole = spot.within({axis: Span(At(), axis.extent)})
-                steps |= self.address(array, value.indices, whole)[1]
-            inside, seen = dict[int, tuple[int, int]](), set[Axis]()
-            dims = []
-            for index, (low, extent, high), far in zip(
-                within, apart, row_major([extent for _, extent, _ in apart]), strict=True
-            ):
+            at = dict(zip(shifted, number, strict=True))
+            spot = where.within({a: Span(where.span(a).start + n, 1) for a, n in at.items()})
+            dims, inside, seen = [], {}, set()
+            for index, (low, extent, high), far in sides:
                 if not low and not high:
                     continue
                 start, along = self.emitter.affine(index, spot)
@@ -389,20 +388,20 @@ class Memory:
                 if start.terms or not once or not {*order} <= {*view.strides} - seen:
                     return False
                 strides = [[along[a] for a in order], [view.strides[a] for a in order]]
-                counts, (own, places) = merged([spot.span(a).width for a in order], strides)
+                counts, (own, places) = merged([where.span(a).width for a in order], strides)
                 if len(own) > 1 or own[0] < 1:
                     return False
                 inside[len(dims)] = _inside(start.constant, own[0], counts[0], extent)
                 dims.append((counts[0], own[0] * far, places[0]))
                 seen |= {*order}
-            free = view.strides.keys() - seen
-            dims += [(spot.span(a).width, steps.get(a, 0), view.strides[a]) for a in free]
-            dims += [(count, steps[a] * size, stride) for a, count, size, stride in rounds]
-            rows = [*zip(where.part, where.rows_at(steps), strict=True)]
-            first = sum(n * step for n, (*_, step) in zip(
-                number, (row for axis, row in rows if axis in shifted), strict=True))  # fmt: skip
-            own_rows = [(1 if axis in shifted else n, *row) for axis, (n, *row) in rows]
-            pieces.append(_Piece(base, own_rows, first, inside))
+            base, first = (
+                self.address(array, value.indices, spot)[0],
+                (rows[a][2] * n for a, n in at.items()),
+            )
+            pieces.append(_Piece(base, own_rows, sum(first), inside))
+        free = view.strides.keys() - seen
+        dims += [(where.span(a).width, steps[a], view.strides[a]) for a in free]
+        dims += [(count, steps[a] * size, stride) for a, count, size, stride in rounds]
         return self.between_zeros(array.name, view, where.rows, dims, pieces)
 
     def is_shifted(self, value: Value, axis: Axis) -> bool:
