@@ -343,8 +343,8 @@ class Memory:
         some = all(first < stop for piece in pieces for first, stop in piece.inside.values())
         if not some or any(len(counts) > MOST_FREE for counts, *_ in fills):
             return False
-        for counts, steps, begin in fills:
-            self.emitter.fill(view.tile._replace(partitions=rows), "0", counts, steps, begin)
+        for sizes, apart, start in fills:
+            self.emitter.fill(view.tile._replace(partitions=rows), "0", sizes, apart, start)
         for base, own_rows, low, inside in pieces:
             own, at = [*dims], view.offset
             for n, (first, stop) in inside.items():
