@@ -319,12 +319,13 @@ def subscripts(access: GuardedAddress, shape: Sequence[int]) -> tuple[Index, ...
 
 
 def _chain(strides: set[int], size: int) -> list[int]:
-    """The strides that divide each other, largest first."""
-    chain: list[int] = []
+    """As many strides as there are that divide each other, largest first."""
+    chains = list[list[int]]()
     for stride in sorted(s for s in strides if 0 < s < size or s == 1):
-        if size % stride == 0 and (not chain or stride % chain[-1] == 0):
-            chain.append(stride)
-    return chain[::-1]
+        if size % stride == 0:
+            below = (chain for chain in chains if stride % chain[0] == 0)
+            chains.append([stride, *max(below, key=len, default=[])])
+    return max(chains, key=len)
 
 
 def _shape(chain: Sequence[int], size: int) -> tuple[int, ...]:

@@ -117,8 +117,10 @@ class Emitter(Calculation):
         self.deciding = deciding(algorithm.definitions)
         self.in_parts = in_parts
         self.parts = self._parts(in_parts)
-        self.margins = margins_of(algorithm, self.reading, lambda name: (
-            self.deciding.keys() | self.parts[name].keys() | self._whole(name)))  # fmt: skip
+        self.alone = {name: self.deciding.keys() | self.parts[name].keys() | self._whole(name)
+                      for name in self.definitions}  # fmt: skip
+        """By definition, the axes on which conditions are decided part by part: no margin stands for those."""
+        self.margins = margins_of(algorithm, self.reading, self.alone)
         if padded := {*self.in_place} & self.margins.keys():
             raise ReadAfterChange(*(self.in_place[name] for name in padded))
         self.stage = nest.stages[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from accelopt.algorithm.index import ZERO, Axis, Index
@@ -62,25 +62,29 @@ class Margins(NamedTuple):
             place = place * extent + index
         return place
 
+    def along(self, indices: Sequence[Index]) -> Sequence[Index]:
+        """The indices of the dimensions `inner`."""
+        return indices[self.first :] if self.apart else [self.flat(indices)]
+
     def place(self, indices: Sequence[Index]) -> tuple[Index, ...]:
         """Indices of the array as those of the array with its margins."""
-        own = indices[self.first :] if self.apart else [self.flat(indices)]
-        moved = (index + low for index, (low, _, _) in zip(own, self.inner, strict=True))
+        sides = zip(self.along(indices), self.inner, strict=True)
+        moved = (index + low for index, (low, _, _) in sides)
         return (*indices[: self.first], *moved)
 
 
 def margins_of(
-    algorithm: Algorithm, reading: Reading, deciding: Callable[[str], Collection[Axis]]
+    algorithm: Algorithm, reading: Reading, alone: Mapping[str, Collection[Axis]] = {}
 ) -> dict[str, Margins]:
     """The arrays that are read beyond their ends, with as much room as is read there. What conditions
-    on the axes `deciding` for a definition exclude is not read: their parts are written one by one."""
+    on axes `alone` of a definition exclude is not read: their parts are written one by one."""
     shapes = {array.name: array.shape for array in algorithm.inputs}
     inputs = {*shapes}
     shapes |= {d.out: tuple(a.extent for a in d.axes) for d in algorithm.definitions}
     places: dict[str, list[tuple[tuple[Index, ...], Facts]]] = {}
     for out, meaning in reading.meanings.items():
         for root in meaning.roots:
-            for value, facts in _read(root, frozenset(), deciding(out), set()):
+            for value, facts in _read(root, frozenset(), alone.get(out, ()), set()):
                 places.setdefault(value.array, []).append((value.indices, facts))
     found: dict[str, Margins] = {}
     for name, all_places in places.items():
@@ -122,6 +126,23 @@ def is_zero_outside(value: Value, condition: Index, margins: Mapping[str, Margin
         for (low, high), most in zip((i.bounds for i in inner), extents, strict=True)
     )
     return within and condition in (index, index * -1 + (extent - 1))
+
+
+def with_margins_read(
+    reading: Reading, value: Value, margins: Mapping[str, Margins], alone: Collection[Axis]
+) -> Value:
+    """A value without the conditions that only choose between an array and zeros which its margins have,
+    but for those that are decided `alone`."""
+
+    def made(part: Value, arguments: tuple[Value, ...]) -> Value:
+        part = reading.rebuilt(part, arguments)
+        if part.kind != "where" or part.indices[0].axes <= {*alone}:
+            return part
+        held, other = part.arguments
+        zero = other.kind == "constant" and not other.constant
+        return held if zero and is_zero_outside(held, part.indices[0], margins) else part
+
+    return reading.changed(value, made)
 
 
 def _read(

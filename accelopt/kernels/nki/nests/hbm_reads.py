@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.ir import Array, Definition, Map
@@ -37,6 +38,8 @@ KEPT_BYTES = 32 * 1024
 """Of a partition: what is brought for all rounds of a loop instead of again in each."""
 LITTLE = 256 * 1024
 """Bytes of a DMA that takes longer than they do."""
+MOST_SHIFTED = 16
+"""Parts of one array that lie on partitions of their own, each brought by itself."""
 EFFICIENT_RUN = 512
 """Bytes side by side from which on a DMA is at its best."""
 
@@ -56,6 +59,22 @@ def backwards(steps: Mapping[Axis, int], where: Where) -> int:
     return sum(
         min(0, s) * (where.span(a).width - 1) for a, s in steps.items() if a not in where.part
     )
+
+
+def _inside(start: int, step: int, count: int, extent: int) -> tuple[int, int]:
+    """Of elements `step` apart, the number of the first in an array's extent, and of the first behind it."""
+    return max(0, -(start // step)), min(count, (extent - 1 - start) // step + 1)
+
+
+class _Piece(NamedTuple):
+    """A part of an array for some partitions: where its first element is, which may lie before the array, its
+    rows, as `Memory.transfer` has them, from partition `low` on, and of some dimensions the number of the first
+    element `inside` of the array and of the first behind it."""
+
+    base: At
+    rows: Sequence[tuple[int, int, int]]
+    low: int
+    inside: Mapping[int, tuple[int, int]]
 
 
 class Memory:
@@ -294,35 +313,107 @@ class Memory:
         array, margins = unmade
         sides = [(0, extent, 0) for extent in margins.given[: margins.first]] + [*margins.inner]
         strides, shape = row_major(list(sizes)), tuple(extent for _, extent, _ in sides)
-        base, at, counts, beyond = At(), 0, list[int](), list[tuple[int, int]]()
-        for n, ((low, extent, high), start, size) in enumerate(
-            zip(sides, starts, sizes, strict=True)
-        ):
-            first, stop = 0, size
+        base, parts, inside = At(), list[tuple[int, int, int]](), dict[int, tuple[int, int]]()
+        for n, ((low, extent, high), start) in enumerate(zip(sides, starts, strict=True)):
             if low or high:
                 if start.terms or any(axis in where.part for axis in dims[n][1]):
                     return False
-                first = max(0, low - start.constant)
-                stop = min(size, low + extent - start.constant)
-            if first >= stop:
-                return False
-            beyond += [(n, first)] * bool(first) + [(n, size - stop)] * (stop < size)
-            base, at = base + (start + (first - low)) * stride_of(shape, n), at + first * strides[n]
-            counts.append(stop - first)
-        ends = beyond and all(n == len(sizes) - 1 for n, _ in beyond)
-        first, last = at, sizes[-1] - counts[-1] - at
-        pieces = (
-            [(0, first), (sizes[-1] - last, last)] if ends else [(0, sizes[-1])] if beyond else []
-        )
-        fills = [(n, *merged([*sizes[:-1], count], [strides])) for n, count in pieces if count]
-        if any(len(own) > MOST_FREE for _, own, _ in fills):
+                inside[n] = _inside(start.constant - low, 1, sizes[n], extent)
+            base = base + (start + -low) * stride_of(shape, n)
+            parts.append((sizes[n], stride_of(shape, n), strides[n]))
+        piece = _Piece(collected(base), rows_of(dims, where, shape), 0, inside)
+        return self.between_zeros(array.name, view, where.rows, parts, [piece])
+
+    def between_zeros(
+        self, name: str, view: View, rows: int, dims: Sequence[tuple[int, int, int]], pieces: Sequence[_Piece],
+    ) -> bool:  # fmt: skip
+        """Brings what lies inside of an array of some pieces alike, each for partitions of its own, and zeros to
+        all `rows` where one of them begins or ends beyond it."""
+        left, at, fills = [*dims], view.offset, list[tuple[list[int], list[int], At]]()
+        for n in pieces[0].inside:
+            firsts, stops = zip(*(piece.inside[n] for piece in pieces), strict=True)
+            count, _, stride = left[n]
+            for begin, stop in ((0, max(firsts)), (min(stops), count)):
+                around = [*left[:n], (stop - begin, 0, stride), *left[n + 1 :]]
+                around.sort(key=lambda dim: -dim[2])
+                counts, steps = merged([d[0] for d in around], [[d[2] for d in around]])
+                fills += [(counts, steps[0], at + begin * stride)] * (begin < stop)
+            left[n] = max(stops) - min(firsts), 0, stride
+            at = at + min(firsts) * stride
+        some = all(first < stop for piece in pieces for first, stop in piece.inside.values())
+        if not some or any(len(counts) > MOST_FREE for counts, *_ in fills):
             return False
-        for begin, own, steps in fills:
-            self.emitter.fill(view.tile, "0", own, steps[0], At(begin))
-        rows = rows_of(dims, where, shape)
-        parts = [(count, stride_of(shape, n), strides[n]) for n, count in enumerate(counts)]
-        self.transfer(array.name, View(view.tile, At(at), {}), collected(base), rows, parts)
+        for sizes, apart, start in fills:
+            self.emitter.fill(view.tile._replace(partitions=rows), "0", sizes, apart, start)
+        for base, own_rows, low, inside in pieces:
+            own, at = [*dims], view.offset
+            for n, (first, stop) in inside.items():
+                _, step, stride = own[n]
+                own[n] = stop - first, step, stride
+                base, at = base + first * step, at + first * stride
+            own.sort(key=lambda dim: -dim[2])
+            moved = View(view.tile, collected(at), {})
+            self.transfer(name, moved, collected(base), own_rows, own, low=low)
         return True
+
+    def placed_between_zeros(
+        self, value: Value, where: Where, view: View,
+        rounds: Sequence[tuple[Axis, int, int, int]],
+    ) -> bool:  # fmt: skip
+        """`load_into` from the array without margins, with zeros around it on the chip, where it is the same part
+        of dimensions with margins in every round. Partitions for which it is another have a piece of their own."""
+        array, margins = self.unmade[self.stored_name(value.array)]
+        apart = row_major([extent for _, extent, _ in margins.inner])
+        sides = [*zip(margins.along(value.indices), margins.inner, apart, strict=True)]
+        shifted = [a for a in where.part if where.span(a).width > 1 and self.is_shifted(value, a)]
+        numbers = [*itertools.product(*(range(where.span(a).width) for a in shifted))]
+        if len(numbers) > MOST_SHIFTED or any(self.is_shifted(value, a) for a, *_ in rounds):
+            return False
+        whole = where.within({axis: Span(At(), axis.extent) for axis, *_ in rounds})
+        steps = self.address(array, value.indices, where)[1]
+        steps |= self.address(array, value.indices, whole)[1]
+        rows = dict(zip(where.part, where.rows_at(steps), strict=True))
+        own_rows = [(1, *row[1:]) if axis in shifted else row for axis, row in rows.items()]
+        dims, pieces, seen = list[tuple[int, int, int]](), list[_Piece](), set[Axis]()
+        for number in numbers:
+            at = dict(zip(shifted, number, strict=True))
+            spot = where.within({a: Span(where.span(a).start + n, 1) for a, n in at.items()})
+            dims, inside, seen = [], {}, set()
+            for index, (low, extent, high), far in sides:
+                if not low and not high:
+                    continue
+                start, along = self.emitter.affine(index, spot)
+                order = sorted(along, key=lambda axis: -along[axis])
+                once = all(steps[axis] == along[axis] * far for axis in order)
+                if start.terms or not once or not {*order} <= {*view.strides} - seen:
+                    return False
+                strides = [[along[a] for a in order], [view.strides[a] for a in order]]
+                counts, (own, places) = merged([where.span(a).width for a in order], strides)
+                if len(own) > 1 or own[0] < 1:
+                    return False
+                inside[len(dims)] = _inside(start.constant, own[0], counts[0], extent)
+                dims.append((counts[0], own[0] * far, places[0]))
+                seen |= {*order}
+            base, first = (
+                self.address(array, value.indices, spot)[0],
+                (rows[a][2] * n for a, n in at.items()),
+            )
+            pieces.append(_Piece(base, own_rows, sum(first), inside))
+        free = view.strides.keys() - seen
+        dims += [(where.span(a).width, steps[a], view.strides[a]) for a in free]
+        dims += [(count, steps[a] * size, stride) for a, count, size, stride in rounds]
+        return self.between_zeros(array.name, view, where.rows, dims, pieces)
+
+    def is_shifted(self, value: Value, axis: Axis) -> bool:
+        """Whether what is read of an array, with zeros on the chip around it, begins elsewhere along a dimension
+        with margins for each element of an axis."""
+        margins = self.emitter.margins.get(value.array) if value.kind == "input" else None
+        if margins is None or self.stored_name(value.array) == value.array:
+            return False
+        if self.stored(value).array not in self.unmade:
+            return False
+        sides = zip(margins.along(value.indices), margins.inner, strict=True)
+        return any(axis in index.axes for index, (low, _, high) in sides if low or high)
 
     def inputs_read(self) -> Iterator[Value]:
         """Each element of an array that members of the stage take."""
@@ -395,13 +486,16 @@ class Memory:
         """Brings what is read straight into its place, where its elements are there once; with it that of
         `rounds`: an axis, how many rounds there are along it, of so many elements, and their step on the chip.
         Along the axes of a `run` it lies as in memory, and comes with what lies between."""
-        value = self.stored(value)
+        bare, value = value, self.stored(value)
         array = self.emitter.arrays[value.array]
         base, steps = self.address(array, value.indices, where)
         whole = where.within({axis: Span(At(), axis.extent) for axis, *_ in rounds})
         steps |= self.address(array, value.indices, whole)[1]
         if any(axis not in steps for axis in (*view.strides, *(a for a, *_ in rounds))):
             return False
+        first = value.array in self.unmade and not run and not low
+        if first and self.placed_between_zeros(bare, where, view, rounds):
+            return True
         rows = where.rows_at(steps)
         dims = [(where.span(a).width, steps[a], s) for a, s in view.strides.items() if a not in run]
         if run:

@@ -12,7 +12,8 @@ from accelopt.algorithm.index import Axis
 from accelopt.algorithm.ir import Definition, own_axes
 from accelopt.algorithm.linear import row_major
 from accelopt.kernels.nki.nests.axis_positions import At, Span
-from accelopt.kernels.nki.nests.hbm_reads import LITTLE
+from accelopt.kernels.nki.nests.hbm_margins import with_margins_read
+from accelopt.kernels.nki.nests.hbm_reads import LITTLE, MOST_SHIFTED
 from accelopt.kernels.nki.nests.instructions import is_one
 from accelopt.kernels.nki.nests.nest import NotNested, TurnedInParts, Way
 from accelopt.kernels.nki.nests.places import Round, View, Where, spans_of
@@ -85,6 +86,7 @@ class Operands:
     ) -> View | None:
         """An operand with all that is summed over, its summed axis on partitions, for who reads it beside
         the product; None where it does not fit."""
+        value = self._with_margins(value)
         axes = self.own_axes(own, self.where)
         width = math.prod(self.where.span(axis).width for axis in axes)
         room = width * self.rounds * parse(self.found.dtype).itemsize
@@ -110,7 +112,7 @@ class Operands:
         """A function that gives the operand in a round of the sum."""
         if not moving and (twin := self._twin(value, own, where, side)):
             return twin
-        emitter = self.emitter
+        emitter, value = self.emitter, self._with_margins(value)
         taps = [axis for axis, _ in self.others]
         along, windows = along_windows(emitter.reading, value, own, taps)
         if windows:
@@ -197,6 +199,12 @@ class Operands:
             return View(view.tile, view.offset, strides)
 
         return given
+
+    def _with_margins(self, value: Value) -> Value:
+        """An operand without conditions that zeros around an array stand for."""
+        emitter = self.emitter
+        alone = emitter.alone[self.definition.out]
+        return with_margins_read(emitter.reading, value, emitter.margins, alone)
 
     def _by_batch(self, value: Value, axes: Sequence[Axis], where: Where) -> bool:
         """Whether an array's elements are brought for all products of a batch at once."""
@@ -374,9 +382,11 @@ class Operands:
             value.kind == "input" and not self._on_chip(value) and value.dtype == self.found.dtype
         )
         loads = loads and not where.is_padded(axes)
-        if self.rounds > 1 or not loads or len(axes) < 2 or value.array in emitter.memory.unmade:
+        if self.rounds > 1 or not loads or len(axes) < 2:
             return {}
         value = emitter.memory.stored(value)
+        if value.array in emitter.memory.unmade:
+            return {}
         _, steps = emitter.memory.address(emitter.arrays[value.array], value.indices, where)
         found, last, exact = dict[Axis, int](), 1, 1
         for axis in reversed(axes):
@@ -442,14 +452,22 @@ class Operands:
             parts = [*self.parts[:-1], (self.parts[-1][0], self.parts[-1][1] * group)]
             emitter.each(row.where, parts, fill)
 
+        copied = emitter.copied
+        emitter.copied = copied | self._shifted(value)
         emitter.each(start, outer, part)
+        emitter.copied = copied
+
+    def _shifted(self, value: Value) -> set[Axis]:
+        """Summed axes of whose few rounds each has zeros elsewhere around what is read."""
+        few = math.prod(-(-a.extent // size) for a, size in self.parts) <= MOST_SHIFTED
+        return {a for a, _ in self.parts if few and self.emitter.memory.is_shifted(value, a)}
 
     def _at_once(self, value: Value, axes: tuple[Axis, ...], where: Where, kept: View) -> bool:
         """Brings all rounds of an operand with one DMA, where that is not much and no condition cuts them."""
         emitter, dtype = self.emitter, self.found.dtype
         number = where.lanes(axes)
         loads = value.kind == "input" and not self._on_chip(value) and value.dtype == dtype
-        decided = {*emitter.deciding, *emitter.masks}
+        decided = {*emitter.deciding, *emitter.masks, *self._shifted(value)}
         even = all(a.extent % size == 0 and a not in decided for a, size in self.parts)
         much = self.size * number * self.rounds * parse(dtype).itemsize > LITTLE
         if self.rounds == 1 or not loads or not even or much:
@@ -551,7 +569,7 @@ class Operands:
         if len(made) != 1 or len(self.parts) > 1:
             raise NotNested(f"{name} runs over {self.summed.name}, which its stage takes in parts")
         (side,) = made
-        value, own = sides[side]
+        value, own = self._with_margins(sides[side][0]), sides[side][1]
         axes = self.own_axes(own, self.where)
         way = self.emitter.nest.way(name, side) or self._way(value, axes, self.where)
         tile, strides = self._new_kept(value, axes, self.where, way)

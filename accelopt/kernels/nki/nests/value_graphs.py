@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -320,6 +320,19 @@ class Reading:
                 left += one.arguments
         kinds = ("where", "either")
         return frozenset(index for one in seen if one.kind in kinds for index in one.indices)
+
+    def changed(self, value: Value, change: Callable[[Value, tuple[Value, ...]], Value]) -> Value:
+        """A value in which `change` makes each part with conditions of it and its arguments, those that others
+        share once."""
+        found: dict[Value, Value] = {}
+
+        def visit(part: Value) -> Value:
+            if part not in found:
+                own = self.conditional(part)
+                found[part] = change(part, tuple(map(visit, part.arguments))) if own else part
+            return found[part]
+
+        return visit(value)
 
     def rebuilt(self, value: Value, arguments: tuple[Value, ...]) -> Value:
         """A value of other arguments."""

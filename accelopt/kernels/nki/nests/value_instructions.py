@@ -330,15 +330,8 @@ class Calculation(Instructions):
 
     def decided(self, value: Value, where: Where) -> Value:
         """A value without the conditions that hold, or fail, all over a part of its domain."""
-        found: dict[Value, Value] = {}  # values share their parts
 
-        def visit(value: Value) -> Value:
-            if value not in found:
-                found[value] = made(value) if self.reading.conditional(value) else value
-            return found[value]
-
-        def made(value: Value) -> Value:
-            arguments = tuple(map(visit, value.arguments))
+        def made(value: Value, arguments: tuple[Value, ...]) -> Value:
             if value.kind == "either":
                 ends = {c: self.ends(c, where) for c in value.indices}
                 if any(high < 0 for _, high in ends.values()):
@@ -355,7 +348,7 @@ class Calculation(Instructions):
                     return held
             return self.reading.rebuilt(value, arguments)
 
-        return visit(value)
+        return self.reading.changed(value, made)
 
     def affine(self, index: Index, where: Where) -> tuple[At, dict[Axis, int]]:
         """An index as a place that loops give, and steps along the axes of a tile."""

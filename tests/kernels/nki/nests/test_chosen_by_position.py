@@ -69,7 +69,7 @@ def test_kernels_compute_the_same(whole: Algorithm) -> None:
 
 def test_what_is_prepared() -> None:
     """Room along both axes of windows; halves as far as they are read; one recurrence of two."""
-    margins = margins_of(WINDOWS, Reading(WINDOWS), lambda name: ())["x"]
+    margins = margins_of(WINDOWS, Reading(WINDOWS))["x"]
     assert margins.apart and margins.shape == (64, 14, 12)
     extents = {d.out: [a.extent for a in d.axes] for d in prepared(HALVES).definitions}
     assert extents["left"] == extents["right"] == [64, 64]
