@@ -73,3 +73,12 @@ def test_strided_windows_add_once_each() -> None:
     assert isinstance(total, Map)
     assert sum(isinstance(part, Where) for part in parts_in(total)) <= len(places)
     np.testing.assert_allclose(one.found, one.expected, rtol=1e-5, atol=1e-5)
+
+
+def test_frames_that_overlap_are_a_sum_of_those_that_meet() -> None:
+    x = np.random.default_rng(2).normal(size=(64, 1, 64)).astype(np.float32)
+    text = kernel_of("trn2", (1, 64), [(0, 32 * n, 1) for n in range(8)])
+    one = lifted(text, [x])
+    np.testing.assert_allclose(one.found, one.expected, rtol=1e-5, atol=1e-5)
+    [total] = one.algorithm.definitions
+    assert isinstance(total, Reduce) and [a.extent for a in total.reduced] == [2]
