@@ -14,30 +14,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import NamedTuple
-
-import numpy as np
 
 from accelopt.algorithm.index import Axis, Floor, Index, index_of
 from accelopt.algorithm.linear import row_major
-from accelopt.algorithm.values import MOST_PLACES, follows, ranges_where
-
-
-@lru_cache(maxsize=4096)
-def never(conditions: tuple[Index, ...]) -> bool:
-    """Whether conditions (each >= 0) surely hold nowhere together: by the bounds of one, or tried at all
-    places of their axes where those are few."""
-    if any(condition.bounds[1] < 0 for condition in conditions):
-        return True
-    axes = sorted(frozenset[Axis]().union(*(condition.axes for condition in conditions)))
-    if math.prod(axis.extent for axis in axes) > MOST_PLACES:
-        return False
-    places = dict(zip(axes, np.ix_(*(np.arange(axis.extent) for axis in axes)), strict=True))
-    held = np.ones([axis.extent for axis in axes], bool)
-    for condition in conditions:
-        held &= condition.evaluate(places) >= 0
-    return not held.any()
+from accelopt.algorithm.values import follows, ranges_where
 
 
 @dataclass(slots=True)

@@ -7,10 +7,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Generic, TypeVar
 
-from accelopt.algorithm.addresses import never
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.value_nodes import Choice, Undefined, Value
-from accelopt.algorithm.values import Values
+from accelopt.algorithm.values import Values, never
 
 MOST_CELLS = 4096
 T = TypeVar("T")

@@ -7,6 +7,7 @@ an identity matrix only renames an axis; masked elements shorten the axis.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterable, Sequence
 
 from accelopt.algorithm.index import Axis, Index, index_of
@@ -149,6 +150,17 @@ def _chosen(values: Values, combiner: str, axes: list[Axis], body: Choice) -> Va
             reduced = values.substitute(body.on_true, {axis: solved})
             kept = values.where(conditions, reduced, body.on_false)
             return fold(values, combiner, [a for a in axes if a != axis], kept)
+    for axis in axes:
+        if band := _band(inner, axis):
+            last, count = band
+            number = fresh_axis(count, {*values.axes(body), *axes})
+            place = last - index_of(number)
+            inside = [place, place * -1 + (axis.extent - 1)]
+            conditions = [*inside, *(c.substitute({axis: place}) for c in inner)]
+            kept = values.where(
+                conditions, values.substitute(body.on_true, {axis: place}), body.on_false
+            )
+            return fold(values, combiner, [number if a == axis else a for a in axes], kept)
     for condition in inner:
         cut = _cut(condition)
         if cut is not None and cut[0] in bound:
@@ -229,6 +241,19 @@ def _equality(conditions: Iterable[Index], axis: Axis) -> Index | None:
             rest = condition - index_of(axis) * coefficient
             if axis not in rest.axes:
                 return rest * -coefficient
+    return None
+
+
+def _band(conditions: Sequence[Index], axis: Axis) -> tuple[Index, int] | None:
+    """The last place along an axis that two conditions leave, and how many at most, where those are `FEW_TERMS`
+    and no more than half: frames of which each begins a step after the one before, and few meet."""
+    for last, first in itertools.product(conditions, conditions):
+        step = first.coefficient(axis)
+        rest = last + first
+        if step > 1 and last.coefficient(axis) == -step and not rest.terms:
+            count = rest.constant // step + 1
+            if 0 < count <= min(FEW_TERMS, axis.extent // 2) and last.is_affine:
+                return (last + index_of(axis) * step) // step, count
     return None
 
 

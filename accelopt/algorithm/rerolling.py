@@ -8,9 +8,10 @@ extreme are a reduction over it, and pieces along an axis have it as the axis's 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 
-from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.index import Axis, Index, Term, index_of
 from accelopt.algorithm.ir import Constant, each_once
 from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.reductions import FLIPPED, fold, is_neutral
@@ -193,30 +194,51 @@ def _whole_masks(
 ) -> list[Index] | None:
     """Conditions that are those of each term in turn, where `axis` is its number, or hold anyway; None where
     there are none."""
-    steps = (
-        {b.constant - a.constant for a, b in _indices_beside(*bodies[:2])} if any(masks) else set()
-    )
-    steps |= {-step for step in steps}
     if any(len({condition.terms for condition in own}) < len(own) for own in masks):
         return None
+    count, number = len(masks), index_of(axis)
+    rows = [count, *(n for n in range(LEAST_TERMS, count) if count % n == 0)] if any(masks) else []
     found: list[Index] = []
     for terms in dict.fromkeys(condition.terms for own in masks for condition in own):
         points = {n: c.constant for n, own in enumerate(masks) for c in own if c.terms == terms}
-        (first, constant), *others = points.items()
-        tried = {(others[0][1] - constant) // (others[0][0] - first)} if others else steps
-        bare = Index(0, terms)
-        fits = [
-            step
-            for step in tried
-            if all(
-                points.get(n, value) == value and (n in points or (bare + value).bounds[0] >= 0)
-                for n, value in enumerate(constant + step * (n - first) for n in range(len(masks)))
-            )
-        ]
+        (first, constant), bare = next(iter(points.items())), Index(0, terms)
+        fits: list[Index] = []
+        for row in rows:
+            digits = {divmod(n, row): c for n, c in points.items()}
+            beside, below = _steps(digits, terms, bodies[:2]), [0]
+            if row < count:
+                turned = {(digit, high): c for (high, digit), c in digits.items()}
+                below = _steps(turned, terms, (bodies[0], bodies[row]))
+            for low, high in itertools.product(beside, below):
+                line = (number % row) * low + (number // row) * high
+                own = [line.substitute({axis: Index(n)}).constant for n in range(count)]
+                shift = constant - own[first]
+                if all(
+                    points.get(n, at + shift) == at + shift
+                    and (n in points or (bare + at + shift).bounds[0] >= 0)
+                    for n, at in enumerate(own)
+                ):
+                    fits.append(bare + line + shift)
         if not fits:
             return None
-        found.append(bare + index_of(axis) * fits[0] + (constant - fits[0] * first))
+        found.append(fits[0])
     return found
+
+
+def _steps(
+    points: Mapping[tuple[int, int], int], terms: tuple[tuple[Term, int], ...], beside: Sequence[Value]
+) -> list[int]:  # fmt: skip
+    """How the constant of a condition on some terms may grow with the second of two numbers: as it does where the
+    first is one; where none says, as what is `beside` each other is moved along its axes."""
+    for (a, one), (b, other) in itertools.combinations(points.items(), 2):
+        if a[0] == b[0]:
+            return [(other - one) // (b[1] - a[1])]
+    found: list[int] = []
+    for before, after in _indices_beside(*beside):
+        step, strides = after.constant - before.constant, dict(before.terms)
+        moves = [divmod(step * f, strides[t]) for t, f in terms if strides.get(t)]
+        found = [*(whole for whole, rest in moves if not rest), *found, step]
+    return [sign * step for step in dict.fromkeys(found) for sign in (1, -1)]
 
 
 def progression(values: Values, group: Sequence[Value], row: int = 2) -> tuple[Axis, Value] | None:

@@ -54,7 +54,25 @@ def follows(condition: Index, facts: Iterable[Index]) -> bool:
     """True when a condition (>= 0) holds wherever one of the facts does."""
     if condition.bounds[0] >= 0 or any((condition - f).bounds[0] >= 0 for f in facts):
         return True
+    if not condition.is_affine and len(condition.axes) == 1:
+        return never((*(f for f in facts if f.axes <= condition.axes), condition * -1 - 1))
     return condition.is_affine and least_where(condition, ranges_where(frozenset(facts))) >= 0
+
+
+@functools.lru_cache(maxsize=4096)
+def never(conditions: tuple[Index, ...]) -> bool:
+    """Whether conditions (each >= 0) surely hold nowhere together: by the bounds of one, or tried at all
+    places of their axes where those are few."""
+    if any(condition.bounds[1] < 0 for condition in conditions):
+        return True
+    axes = sorted(frozenset[Axis]().union(*(condition.axes for condition in conditions)))
+    if math.prod(axis.extent for axis in axes) > MOST_PLACES:
+        return False
+    places = dict(zip(axes, np.ix_(*(np.arange(axis.extent) for axis in axes)), strict=True))
+    held = np.ones([axis.extent for axis in axes], bool)
+    for condition in conditions:
+        held &= condition.evaluate(places) >= 0
+    return not held.any()
 
 
 @functools.lru_cache(maxsize=4096)
@@ -238,6 +256,8 @@ class Values:
                 kept.append(condition)
         if not kept or on_true == on_false:
             return on_true
+        if (added := self._added(kept, on_true, on_false)) is not None:
+            return self.sum([(on_false, 1.0), (self.where(kept, added, self.number(0)), 1.0)])
         for condition in kept:
             narrow = narrowed(condition)
             if narrow and self._floored(on_true) & narrow[0].keys():
@@ -265,6 +285,19 @@ class Values:
         if isinstance(on_true, Choice) and on_true.on_false == on_false:
             return self.where((*kept, *on_true.conditions), on_true.on_true, on_false)
         return self.same(Choice(tuple(kept), on_true, on_false))
+
+    def _added(self, facts: Sequence[Index], total: Value, before: Value) -> Value | None:
+        """What a sum adds, where some conditions (each >= 0) hold, to a value that is what it is elsewhere;
+        None where it does not add to that."""
+        if not isinstance(total, Sum) or before == Constant(0.0) or self.carried(before):
+            return None
+        held = self.under(before, tuple(facts))
+        for pins in map(_pinned, facts):
+            held, total = self.substitute(held, pins), self.substitute(total, pins)
+        terms = held.terms if isinstance(held, Sum) else ((held, 1.0),)
+        if not isinstance(total, Sum) or held == Constant(0.0) or not {*terms} <= {*total.terms}:
+            return None
+        return self.sum([(total, 1.0), (held, -1.0)])
 
     def position(self, index: Index) -> Value:
         """An index as a number."""

@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from accelopt.algorithm import recurrences
-from accelopt.algorithm.addresses import AxisSolution, narrowed, never, solve
+from accelopt.algorithm.addresses import AxisSolution, narrowed, solve
 from accelopt.algorithm.definitions import put
 from accelopt.algorithm.index import ZERO, Axis, Index, index_of
 from accelopt.algorithm.origins import Origins
 from accelopt.algorithm.value_nodes import UNDEFINED, Carried, Element, Value
-from accelopt.algorithm.values import Values
+from accelopt.algorithm.values import Values, never
 from accelopt.kernels.nki.lift import meanings
 from accelopt.kernels.nki.lift.constants import constant_element
 from accelopt.kernels.nki.lift.execution_points import Moment, NodePath

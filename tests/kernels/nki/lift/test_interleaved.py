@@ -10,10 +10,10 @@ import pytest
 from kernel_heads import nki_kernel
 from lifted_text import lifted
 
-from accelopt.algorithm.addresses import never, solve
+from accelopt.algorithm.addresses import solve
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.notation import algorithm_text
-from accelopt.algorithm.values import without_floors
+from accelopt.algorithm.values import never, without_floors
 
 KERNEL = nki_kernel("""def kernel(a):
     out = nl.ndarray((128, {step} * 8), dtype=a.dtype, buffer=nl.shared_hbm)
