@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 from kernel_heads import neuronxcc_kernel
 from small_problem import KERNEL
-from test_language import node, profile, with_language  # noqa: F401  (a fixture)
+from test_language import node, with_language  # noqa: F401  (a fixture)
+from timed_kernels import correct
 
-from accelopt.evaluation import Case, Evaluation, Status
+from accelopt.evaluation import Case, Status
 from accelopt.kernels.language import Configured
 from accelopt.kernels.nki.rescheduling.schedule_candidates import nest_in
 from accelopt.nodes import Node, Reschedule
@@ -109,7 +110,7 @@ def both_ways(tmp_path):
         case_name="sums", problem="sums", values={}, task=str(tmp_path / "reference.py"),
         kernel=str(tmp_path / "kernel.py"),
     )  # fmt: skip
-    return Node(case, BOTH_WAYS, Evaluation(status=Status.CORRECT, profile=profile()))
+    return Node(case, BOTH_WAYS, correct(1.0))
 
 
 def test_primitives_are_actions_and_knobs(tmp_path, both_ways):
