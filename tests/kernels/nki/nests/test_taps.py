@@ -41,7 +41,7 @@ def taps(
     )  # fmt: skip
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.data())
 def test_kernels_compute_the_same(data: st.DataObject) -> None:
     """Of random taps, dilations, strides and zeros at both ends, the positions on either side of the product, in
