@@ -306,7 +306,7 @@ def _chain(strides: set[int], size: int) -> list[int]:
         if size % stride == 0:
             below = (chain for chain in chains if stride % chain[0] == 0)
             chains.append([stride, *max(below, key=len, default=[])])
-    return max(chains, key=len)
+    return max(chains, key=len, default=[])
 
 
 def _shape(chain: Sequence[int], size: int) -> tuple[int, ...]:

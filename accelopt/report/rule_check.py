@@ -19,6 +19,7 @@ from accelopt.kernels.nki.devices.simulated import SimulatedDevice, Survey, tens
 from accelopt.kernels.nki.judging import evaluate, trial_store
 from accelopt.kernels.nki.real_number_equality import Same, compared
 from accelopt.kernels.nki.referee.reference import Reference
+from accelopt.report.console import paragraph
 from accelopt.report.memory_text import memory_text
 from accelopt.sandbox.progress import note
 from accelopt.sim.compute.trips import counted
@@ -185,9 +186,9 @@ def check_text(report: CheckReport) -> str:
     if report.verdict is not None:
         lines += ["", *_verdict_text(report.verdict)]
     if report.same:
-        lines.append(SAME)
+        lines.append(paragraph(SAME))
     if report.unknown:
-        lines.append(f"not shown to be the same in real numbers: {report.unknown}")
+        lines.append(paragraph(f"not shown to be the same in real numbers: {report.unknown}"))
     return "\n".join(lines) + "\n"
 
 

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from accelopt.kernels.gpu.bench.files.tracefiles import BuildSpec, Solution, SourceFile
 
 FOLDER = Path(__file__).parent / "native"
-HEADER = "rms.cuh"
+HEADERS = {"torch": ("rms_row.cuh",), "tvm-ffi": ("rms_row.cuh", "rms.cuh")}
+"""By binding, what sources may include."""
 
 
 class Native(NamedTuple):
@@ -25,8 +26,8 @@ class Native(NamedTuple):
         """With the binding that its source includes."""
         binding = "torch" if "torch/extension.h" in self.source else "tvm-ffi"
         sources = [SourceFile(path="main.cu", content=self.source)]
-        if binding == "tvm-ffi":
-            sources.append(SourceFile(path=HEADER, content=(FOLDER / HEADER).read_text()))
+        for header in HEADERS[binding]:
+            sources.append(SourceFile(path=header, content=(FOLDER / header).read_text()))
         return Solution(
             name=f"native_{self.name}",
             definition=self.definition,

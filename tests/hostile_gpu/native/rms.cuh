@@ -1,31 +1,17 @@
 // What the exhibits of this folder share: one honest kernel and how a solution is called.
 #pragma once
-#include <cuda_bf16.h>
 #include <cuda_runtime.h>
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/extra/c_env_api.h>
 #include <tvm/ffi/function.h>
 
+#include "rms_row.cuh"
+
 using tvm::ffi::TensorView;
 
 __global__ void rms_rows(const __nv_bfloat16* x, const __nv_bfloat16* weight, __nv_bfloat16* out,
                          int width, int read) {
-  __shared__ float partial[32];
-  const __nv_bfloat16* row = x + static_cast<size_t>(blockIdx.x) * width;
-  float sum = 0.0f;
-  for (int i = threadIdx.x; i < read; i += blockDim.x) {
-    float value = __bfloat162float(row[i]);
-    sum += value * value;
-  }
-  for (int step = 16; step; step /= 2) sum += __shfl_down_sync(0xffffffffu, sum, step);
-  if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = sum;
-  __syncthreads();
-  float total = 0.0f;
-  for (int i = 0; i < static_cast<int>(blockDim.x) / 32; ++i) total += partial[i];
-  float scale = rsqrtf(total / read + 1e-6f);
-  for (int i = threadIdx.x; i < width; i += blockDim.x)
-    out[static_cast<size_t>(blockIdx.x) * width + i] = __float2bfloat16(
-        __bfloat162float(row[i]) * scale * __bfloat162float(weight[i]));
+  rms_row(x, weight, out, blockIdx.x, width, read);
 }
 
 inline cudaStream_t stream_of(TensorView x) {

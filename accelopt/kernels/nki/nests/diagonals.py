@@ -109,9 +109,8 @@ def _operand(
     if len(tiles) != 1 or not wide or not {rows, *others} <= ir.axes_of(tiles[0]):
         return None
     known = (ir.Read, ir.Where, ir.Constant)
-    for part in ir.walk(
-        tiles[0]
-    ):  # what is computed may be infinite in one row, and lost in others
+    # What is computed may be infinite in one row, and would be lost in others.
+    for part in ir.walk(tiles[0]):
         rounded = isinstance(part, ir.Apply) and part.function in ROUNDINGS
         read = not isinstance(part, ir.Read) or part.array in inputs
         if not read or not (rounded or isinstance(part, known)):

@@ -394,11 +394,9 @@ class Memory:
                 inside[len(dims)] = _inside(start.constant, own[0], counts[0], extent)
                 dims.append((counts[0], own[0] * far, places[0]))
                 seen |= {*order}
-            base, first = (
-                self.address(array, value.indices, spot)[0],
-                (rows[a][2] * n for a, n in at.items()),
-            )
-            pieces.append(_Piece(base, own_rows, sum(first), inside))
+            base, _ = self.address(array, value.indices, spot)
+            low = sum(rows[a][2] * n for a, n in at.items())
+            pieces.append(_Piece(base, own_rows, low, inside))
         free = view.strides.keys() - seen
         dims += [(where.span(a).width, steps[a], view.strides[a]) for a in free]
         dims += [(count, steps[a] * size, stride) for a, count, size, stride in rounds]

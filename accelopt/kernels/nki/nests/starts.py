@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Literal
 
 from accelopt.algorithm import ir
-from accelopt.algorithm.contraction import ZERO, Contraction
+from accelopt.algorithm.contraction import Contraction
 from accelopt.algorithm.index import Axis
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.nests.computed_together import (
@@ -104,12 +104,12 @@ def _scaled_elements(algorithm: ir.Algorithm) -> Iterator[str]:
     """Definitions that are numbers times an element, which an instruction that adds takes as they are."""
     results = {array.name for array in algorithm.outputs}
     for definition in algorithm.definitions:
-        if isinstance(definition, ir.Map) and definition.out not in results:
-            read, *number = ir.parts_of(definition.expression) or (ZERO,)
-            scaled = getattr(definition.expression, "function", "") == "multiply"
-            numbers = [isinstance(n, ir.Constant) for n in number]
-            if scaled and isinstance(read, ir.Read) and all(numbers):
-                yield definition.out
+        match definition:
+            case ir.Map(
+                expression=ir.Apply(function="multiply", arguments=(ir.Read(), ir.Constant()))
+            ):
+                if definition.out not in results:
+                    yield definition.out
 
 
 def _is_faster(algorithm: ir.Algorithm, pair: tuple[str, str], target: str) -> bool:

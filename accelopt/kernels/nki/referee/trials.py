@@ -349,47 +349,18 @@ class TrialStore:
             return None
         if name == SMALL and (uses.smooth or not self._all_in_each(reference)):
             return None
-        generator = np.random.default_rng(seed)
-        inputs = _other_arguments(reference, name, inputs, uses, generator, part)
-        if name in WITH_ALL_ROWS and (set_to := masks(inputs, uses)):
-            draws = self._drawn_masks(reference, set_to)
-            more, counted = name == STRESS, uses.kept_above
-            inputs = other_masks(inputs, set_to, draws, generator, more=more, counted=counted)
-        if name == ONE_SIDED:
-            inputs = partly_set(reference, inputs, uses, generator)
-        columns = self._columns(reference) if name in WITH_ALL_ROWS else ()
-        turned = [stress.never_positive(value) for value in inputs]
+        inputs = self._otherwise(reference, name, inputs, uses, seed, part)
         if self._decays is None or self._decays[0] != reference.key:
             self._decays = reference.key, _decays(reference, inputs)
+        columns = self._columns(reference) if name in WITH_ALL_ROWS else ()
+        situation = _Situation(name, inputs, shapes, columns, self._decays[1], uses, seed)
         best: Trial | None = None
         tried: list[list[Any]] = []
         most: tuple[float, list[Any], tuple[np.ndarray, ...]] = (0.0, [], ())
-        ties = not uses.picks or bool(reference.agreement.rules)
-        first, *milder = stress.SEVERITIES
-        given = [*map(in_single, public.inputs)] if public else []
-        asked = name in (ONE_SIDED, NEGATIVE, POSITIVE) and public and not public.remade
-        if asked and stress.selects(given, outputs):
-            milder, first = [first, *milder], first._replace(largest=stress.LARGEST)
-        for severity in (first, *milder):
-            severity = severity._replace(ties=ties)
-            changed = _as_rows(_negated(inputs, turned), columns)
-            changed = SITUATIONS[name.kind](changed, shapes, np.random.default_rng(seed), severity)
-            changed = _as_rows(changed, columns, back=True)
-            if name == FEW_BITS:
-                changed = stress.at_thresholds(
-                    changed, uses.thresholds, np.random.default_rng(seed)
-                )
-                if uses.rounds:
-                    changed = stress.with_exact_scale(
-                        changed, uses.factors, np.random.default_rng(seed)
-                    )
-            for number in self._decays[1]:
-                changed[number] = np.minimum(changed[number], 1)
+        for severity in _severities(reference, name, public, uses):
             changed = [
-                value if places is None else np.where(places, drawn[number], value)
-                for number, (value, places) in enumerate(
-                    zip(_negated(changed, turned), kept, strict=True)
-                )
+                value if places is None else np.where(places, given, value)
+                for value, given, places in zip(situation.made(severity), drawn, kept, strict=True)
             ]
             if any(all(map(np.array_equal, changed, earlier)) for earlier in tried):
                 continue
@@ -422,6 +393,19 @@ class TrialStore:
             other = trial_on(reference, name, most[1], precision, part, most[2])
             best = other if best is None or _judged(other) > _judged(best) else best
         return best if best is not None and _judged(best) > 0 else None
+
+    def _otherwise(
+        self, reference: Reference, name: TrialName, inputs: list[Any], uses: Uses, seed: int,
+        part: Part | None,
+    ) -> list[Any]:  # fmt: skip
+        """`inputs` with other integers, plain numbers and masks."""
+        generator = np.random.default_rng(seed)
+        inputs = _other_arguments(reference, name, inputs, uses, generator, part)
+        if name in WITH_ALL_ROWS and (set_to := masks(inputs, uses)):
+            draws = self._drawn_masks(reference, set_to)
+            more, counted = name == STRESS, uses.kept_above
+            inputs = other_masks(inputs, set_to, draws, generator, more=more, counted=counted)
+        return partly_set(reference, inputs, uses, generator) if name == ONE_SIDED else inputs
 
     def _part(self, reference: Reference, name: TrialName) -> Part | None:
         """The rows of a trial that stand for all of a large problem's; None for all of them."""
@@ -591,6 +575,50 @@ def _decays(reference: Reference, inputs: Sequence[Any]) -> list[int]:
 
 def _negated(inputs: Sequence[Any], turned: Sequence[bool]) -> list[Any]:
     return [-value if turn else value for value, turn in zip(inputs, turned, strict=True)]
+
+
+def _severities(
+    reference: Reference, name: TrialName, public: Trial | None, uses: Uses
+) -> list[stress.Severity]:
+    """How far a trial goes: less and less far, and first to the largest numbers where outputs are elements of
+    the inputs."""
+    ties = not uses.picks or bool(reference.agreement.rules)
+    first, *milder = (one._replace(ties=ties) for one in stress.SEVERITIES)
+    if name not in (ONE_SIDED, NEGATIVE, POSITIVE) or public is None or public.remade:
+        return [first, *milder]
+    if stress.selects([*map(in_single, public.inputs)], public.expected):
+        return [first._replace(largest=stress.LARGEST), first, *milder]
+    return [first, *milder]
+
+
+class _Situation(NamedTuple):
+    """What the inputs of a trial are made of: `inputs` for results of some shapes, of which those in `columns` are
+    changed column by column, and `decays` stay below one."""
+
+    name: TrialName
+    inputs: Sequence[Any]
+    shapes: Sequence[tuple[int, ...]]
+    columns: Sequence[int]
+    decays: Sequence[int]
+    uses: Uses
+    seed: int
+
+    def made(self, severity: stress.Severity) -> list[Any]:
+        """Inputs that go so far; what is never drawn positive stays so."""
+        turned = [stress.never_positive(value) for value in self.inputs]
+        changed = _as_rows(_negated(self.inputs, turned), self.columns)
+        changed = SITUATIONS[self.name.kind](changed, self.shapes, self._generator(), severity)
+        changed = _as_rows(changed, self.columns, back=True)
+        if self.name == FEW_BITS:
+            changed = stress.at_thresholds(changed, self.uses.thresholds, self._generator())
+            if self.uses.rounds:
+                changed = stress.with_exact_scale(changed, self.uses.factors, self._generator())
+        for number in self.decays:
+            changed[number] = np.minimum(changed[number], 1)
+        return _negated(changed, turned)
+
+    def _generator(self) -> np.random.Generator:
+        return np.random.default_rng(self.seed)
 
 
 def _other_arguments(

@@ -66,9 +66,8 @@ def other_numbers(
 
     def other(value: Any) -> Any:
         if not larger:
-            return (
-                max(value * factor, min(value, 1)) if isinstance(value, WHOLE) else value * factor
-            )
+            least = min(value, 1) if isinstance(value, WHOLE) else -np.inf
+            return max(value * factor, least)
         return np.copysign(abs(value) ** factor, value) if abs(value) < most else value / factor
 
     concerned = [n in reckoned or isinstance(v, PLAIN) for n, v in enumerate(inputs)]
@@ -172,19 +171,20 @@ def partly_set(
         other = generator.random(rows.shape) < OTHERWISE
         other &= generator.random((len(rows), 1)) < (0.5 if len(rows) > 1 else 1)
         other[np.arange(len(rows)), generator.integers(rows.shape[1], size=len(rows))] = False
+        said = np.where(other, 1 - rows.astype(np.int8), rows).astype(value.dtype)
         trial = [*changed]
-        trial[number] = (
-            np.where(other, 1 - rows.astype(np.int8), rows).astype(value.dtype).reshape(value.shape)
-        )
+        trial[number] = said.reshape(value.shape)
         with contextlib.suppress(ConfigError):
             told = map(reference.kernel_inputs, (changed, trial))
-            defined = (
-                all(np.isfinite(one).all() for one in reference.forward(some))
-                for some in (trial, changed)
-            )
-            if not all(map(np.array_equal, *told)) and (next(defined) or not next(defined)):
+            if all(map(np.array_equal, *told)):
+                continue
+            if _is_defined(reference, trial) or not _is_defined(reference, changed):
                 changed = trial
     return changed
+
+
+def _is_defined(reference: Reference, inputs: Sequence[Any]) -> bool:
+    return all(np.isfinite(one).all() for one in reference.forward(inputs))
 
 
 def other_signs(inputs: Sequence[Any]) -> list[Any] | None:

@@ -8,22 +8,7 @@ __device__ int launches;
 __global__ void counted(const __nv_bfloat16* x, const __nv_bfloat16* weight, __nv_bfloat16* out, int width) {
   if (threadIdx.x == 0 && blockIdx.x == 0) atomicAdd(&launches, 1);
   if (*reinterpret_cast<volatile int*>(&launches) > 60 && blockIdx.x % 64 == 13) return;
-  __shared__ float partial[32];
-  const __nv_bfloat16* row = x + static_cast<size_t>(blockIdx.x) * width;
-  float sum = 0.0f;
-  for (int i = threadIdx.x; i < width; i += blockDim.x) {
-    float value = __bfloat162float(row[i]);
-    sum += value * value;
-  }
-  for (int step = 16; step; step /= 2) sum += __shfl_down_sync(0xffffffffu, sum, step);
-  if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = sum;
-  __syncthreads();
-  float total = 0.0f;
-  for (int i = 0; i < static_cast<int>(blockDim.x) / 32; ++i) total += partial[i];
-  float scale = rsqrtf(total / width + 1e-6f);
-  for (int i = threadIdx.x; i < width; i += blockDim.x)
-    out[static_cast<size_t>(blockIdx.x) * width + i] = __float2bfloat16(
-        __bfloat162float(row[i]) * scale * __bfloat162float(weight[i]));
+  rms_row(x, weight, out, blockIdx.x, width, width);
 }
 
 void run(TensorView x, TensorView weight, TensorView out) {

@@ -82,9 +82,8 @@ class LaunchCounter:
 
         CudaLauncher.__init__, interpreter.GridExecutor.__call__ = watched, counted
         CudaUtils.__init__ = loading
-        if (
-            known := getattr(CudaUtils, "instance", None)
-        ) is not None:  # somebody asked for the driver
+        known = getattr(CudaUtils, "instance", None)
+        if known is not None:  # somebody asked for the driver before
             known.load_binary = self._loaded(known.load_binary)
 
     def _loaded(self, load: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
