@@ -21,5 +21,9 @@ def output() -> Console:
 
 
 def paragraph(text: str) -> str:
-    """A sentence in lines that are as wide as the output."""
-    return textwrap.fill(text, output().width, break_on_hyphens=False, break_long_words=False)
+    """A sentence in lines that are as wide as the output, those behind the first farther in than that."""
+    lead = text[: len(text) - len(text.lstrip())]
+    return textwrap.fill(
+        text, output().width, break_on_hyphens=False, break_long_words=False,
+        subsequent_indent=lead and f"{lead}    ",
+    )  # fmt: skip

@@ -17,11 +17,11 @@ def memory_text(use: MemoryUse) -> str:
         f"({share:.0%}){spills}"
     ]
     full = max(use.capacity, use.peak)
-    rows.append("  |" + "".join(BARS[_level(n, full)] for n in use.over_time) + "|")
+    rows.append(
+        "  |"
+        + "".join(BARS[max(n > 0, round(n / full * (len(BARS) - 1)))] for n in use.over_time)
+        + "|"
+    )
     name = Sources().name
     rows += [f"  {h.bytes:>10,}  {name(h.tensor, h.source)}  {h.source}" for h in use.holders]
     return "\n".join(rows)
-
-
-def _level(amount: int, full: int) -> int:
-    return 0 if not amount else max(1, round(amount / full * (len(BARS) - 1)))

@@ -184,7 +184,7 @@ def check_text(report: CheckReport) -> str:
     for use in report.memory:
         lines += ["", memory_text(use)]
     if report.verdict is not None:
-        lines += ["", *_verdict_text(report.verdict)]
+        lines += ["", *map(paragraph, _verdict_text(report.verdict))]
     if report.same:
         lines.append(paragraph(SAME))
     if report.unknown:

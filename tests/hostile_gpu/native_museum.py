@@ -8,8 +8,7 @@ from typing import NamedTuple
 from accelopt.kernels.gpu.bench.files.tracefiles import BuildSpec, Solution, SourceFile
 
 FOLDER = Path(__file__).parent / "native"
-HEADERS = {"torch": ("rms_row.cuh",), "tvm-ffi": ("rms_row.cuh", "rms.cuh")}
-"""By binding, what sources may include."""
+HEADERS_OF_BINDING = {"torch": ("rms_row.cuh",), "tvm-ffi": ("rms_row.cuh", "rms.cuh")}
 
 
 class Native(NamedTuple):
@@ -26,7 +25,7 @@ class Native(NamedTuple):
         """With the binding that its source includes."""
         binding = "torch" if "torch/extension.h" in self.source else "tvm-ffi"
         sources = [SourceFile(path="main.cu", content=self.source)]
-        for header in HEADERS[binding]:
+        for header in HEADERS_OF_BINDING[binding]:
             sources.append(SourceFile(path=header, content=(FOLDER / header).read_text()))
         return Solution(
             name=f"native_{self.name}",

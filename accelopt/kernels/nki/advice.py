@@ -324,9 +324,7 @@ class _Mechanisms:
     def _products(self) -> Iterator[_Question]:
         """Products that leave rows or columns of the array idle, or stream few columns."""
         spec = self.spec
-        rows: dict[int, dict[Operation, float]] = defaultdict(dict)
-        columns: dict[int, dict[Operation, float]] = defaultdict(dict)
-        moving: dict[int, dict[Operation, float]] = defaultdict(dict)
+        rows, columns, moving = (defaultdict[int, dict[Operation, float]](dict) for _ in range(3))
         for one in self._works:
             operation = one.operation
             if not operation.opcode.product or is_transpose(operation):
@@ -334,14 +332,10 @@ class _Mechanisms:
             contracted = operation.reads[0].partitions
             stationary = operation.reads[0].free_elements
             width = operation.reads[-1].free_elements
-            if 2 * contracted <= spec.partitions and (
-                n := self._joined(one, spec.partitions // contracted)
-            ):
-                rows[contracted][operation] = 1 / n
-            if 2 * stationary <= spec.partitions and (
-                n := self._joined(one, spec.partitions // stationary)
-            ):
-                columns[stationary][operation] = 1 / n
+            for groups, size in ((rows, contracted), (columns, stationary)):
+                times = spec.partitions // size
+                if times > 1 and (n := self._joined(one, times)):
+                    groups[size][operation] = 1 / n
             n = self._joined(one, WIDE // width) if width < WIDE else 1
             if n > 1:
                 slow = is_slow(operation)
@@ -353,23 +347,23 @@ class _Mechanisms:
                     n * (max(each * width, least) + load)
                 )
                 moving[width][operation] = part
-        for size, factors in rows.items():
-            yield self._asking(
-                "contract over more at once: {lines} {does} products over {size} of the array's {all} rows",
-                factors, size=size, all=spec.partitions,
-            )  # fmt: skip
-        for size, factors in columns.items():
-            yield self._asking(
-                "make the stationary tile wider: {lines} {does} products of {size} of {all} columns; let the "
-                "operands change places, or take more of them at once",
-                factors, size=size, all=spec.partitions,
-            )  # fmt: skip
-        for size, factors in moving.items():
-            yield self._asking(
-                "stream more columns a product: {lines} {does} {size} at a time, where {all} share one load "
-                "of the stationary tile",
-                factors, size=size, all=WIDE,
-            )  # fmt: skip
+        contract = "contract over more at once: {lines} {does} products over {size} of the array's {all} rows"
+        widen = (
+            "make the stationary tile wider: {lines} {does} products of {size} of {all} columns; let the "
+            "operands change places, or take more of them at once"
+        )
+        stream = (
+            "stream more columns a product: {lines} {does} {size} at a time, where {all} share one load "
+            "of the stationary tile"
+        )
+        parts = spec.partitions
+        for change, found, most in (
+            (contract, rows, parts),
+            (widen, columns, parts),
+            (stream, moving, WIDE),
+        ):
+            for size, factors in found.items():
+                yield self._asking(change, factors, size=size, all=most)
 
     def _transposes(self) -> Iterator[_Question]:
         factors = {one.operation: 0.0 for one in self._works if is_transpose(one.operation)}

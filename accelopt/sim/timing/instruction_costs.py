@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 from accelopt.sim.access import Access
 from accelopt.sim.errors import SourceLine
@@ -16,7 +15,8 @@ from accelopt.sim.timing.stream.operation import QUEUE_NAMES, Operation
 SPILLS = {"spill_save": "SBUF > HBM", "spill_reload": "HBM > SBUF"}
 
 
-class _Form(NamedTuple):
+@dataclass(frozen=True)
+class _Form:
     """What instructions have in common that share a row of the list."""
 
     source: SourceLine
@@ -30,7 +30,7 @@ class _Form(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Priced:
+class Priced(_Form):
     """All instructions of one line that are alike. `elements` are those of a partition (of the moving
     operand on the Tensor engine; bytes of what is spilled), `apart` the bytes from one to the next where
     they are so far apart that an engine takes longer, and `dynamic` is true where a place is read at
@@ -39,14 +39,6 @@ class Priced:
     each DMA engine that it uses, and moves `bytes` in pieces of `piece` bytes. `busy_ms` is the mean of
     two cores; counts and bytes are those of both."""
 
-    source: SourceLine
-    instruction: str
-    engine: str
-    partitions: int
-    elements: int
-    memories: str
-    apart: int
-    dynamic: bool
     count: int
     cycles: float
     nanoseconds: float
@@ -68,9 +60,8 @@ def bill(found: KernelProfile) -> list[Priced]:
     for kind, cost in zip(run.stream.kind, run.costs, strict=True):
         form = forms[kind]
         if spills[kind] and cost:
-            form = form._replace(
-                partitions=cost.descriptors, elements=cost.bytes // cost.descriptors
-            )
+            each = cost.bytes // cost.descriptors
+            form = replace(form, partitions=cost.descriptors, elements=each)
         count[form] += 1
         busy_ns[form] += cost.engine_ns if cost else issue[kind]
         if cost:
@@ -78,7 +69,7 @@ def bill(found: KernelProfile) -> list[Priced]:
             entries[form] += cost.descriptors
     rows = [
         Priced(
-            *form,
+            **vars(form),
             count=n,
             cycles=0.0 if form.engine == "dma" else busy_ns[form] / n * spec.ghz(form.engine),
             nanoseconds=busy_ns[form] / n,

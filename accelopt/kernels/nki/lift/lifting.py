@@ -101,13 +101,8 @@ def _with_tiles(
     while tiles:
         try:
             made = _lifted(program, seconds, False, kept, tiles, roll=roll)
-        except (
-            NotLifted,
-            UndefinedOutput,
-            RecursionError,
-            TimeoutError,
-        ):  # what is not read of a tile may be anything
-            return found
+        except (NotLifted, UndefinedOutput, RecursionError, TimeoutError):
+            return found  # what is not read of a tile may be anything
         if element_work(made.algorithm) * LEAST_COMPUTED_AGAIN >= element_work(found.algorithm):
             return found
         if tiles == made.tiles:

@@ -573,8 +573,8 @@ class Emitter(Calculation):
         if definition.out in self.nest.held or self.with_ends(definition, where) != where:
             summed = None
         here = local and not (axes or stored or definition.out in self.nest.held)
-        ranked = meaning.value if here and meaning.value else None
-        ranked = ranked if ranked and self.is_ranked(ranked) else None
+        value = meaning.value if here else None
+        ranked = value if value and self.is_ranked(value) else None
         if summed:
             held, wide = summed
         elif ranked:

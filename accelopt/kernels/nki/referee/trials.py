@@ -31,6 +31,7 @@ from accelopt.kernels.nki.referee.uses import Uses
 from accelopt.kernels.nki.referee.variation import (
     MAY_BE_LARGER,
     PLAIN,
+    exchanged,
     masks,
     numbers_reckoned_with,
     other_flags,
@@ -384,14 +385,13 @@ class TrialStore:
                 trial = trial_on(reference, name, changed, precision, part, found)
                 if _judged(trial) >= MIN_JUDGED:
                     return trial
-                if best is None or _judged(trial) > _judged(best):
-                    best = trial
+                best = max(filter(None, (best, trial)), key=_judged)
             except ConfigError as error:
                 if isinstance(error.__cause__, MemoryError):  # which says nothing of these inputs
                     raise
         if most[0] > (0.0 if best is None else _judged(best)):
             other = trial_on(reference, name, most[1], precision, part, most[2])
-            best = other if best is None or _judged(other) > _judged(best) else best
+            best = max(filter(None, (best, other)), key=_judged)
         return best if best is not None and _judged(best) > 0 else None
 
     def _otherwise(
@@ -567,7 +567,7 @@ def _decays(reference: Reference, inputs: Sequence[Any]) -> list[int]:
     for number, value in enumerate(inputs):
         if stress.changeable(value) and value.min() >= 0 and value.max() <= 1:
             with contextlib.suppress(ConfigError):
-                twos = [*inputs[:number], np.full_like(value, 2), *inputs[number + 1 :]]
+                twos = exchanged(inputs, number, np.full_like(value, 2))
                 if any((np.abs(one) > GROWN).any() for one in reference.forward(twos)):
                     found.append(number)
     return found

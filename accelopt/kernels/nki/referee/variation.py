@@ -81,22 +81,28 @@ def numbers_reckoned_with(
     too, and makes the same of what is `given` (some rows of `inputs`), of one more as many; and a kernel is told."""
     found = set()
     for number, value in enumerate(inputs):
-        if isinstance(value, WHOLE) and not isinstance(value, bool):
-
-            def replaced(all_inputs: Sequence[Any], by: Any, at: int = number) -> list[Any]:
-                return [*all_inputs[:at], by, *all_inputs[at + 1 :]]
-
-            with contextlib.suppress(ConfigError):
-                true, same, more = (
-                    reference.forward(replaced(given, by))
-                    for by in (value, float(value), value + 1)
-                )
-                told = map(reference.kernel_inputs, (inputs, replaced(inputs, value + 1)))
-                number_like = all(map(np.array_equal, true, same))
-                number_like &= [*map(np.shape, true)] == [*map(np.shape, more)]
-                if number_like and not all(map(np.array_equal, *told)):
-                    found.add(number)
+        if not isinstance(value, WHOLE) or isinstance(value, bool):
+            continue
+        with contextlib.suppress(ConfigError):
+            true, same, more = (
+                reference.forward(exchanged(given, number, by))
+                for by in (value, float(value), value + 1)
+            )
+            is_number = all(map(np.array_equal, true, same))
+            is_number &= [*map(np.shape, true)] == [*map(np.shape, more)]
+            if is_number and _is_told(reference, inputs, exchanged(inputs, number, value + 1)):
+                found.add(number)
     return found
+
+
+def exchanged(inputs: Sequence[Any], number: int, value: Any) -> list[Any]:
+    """`inputs` with another one of a number."""
+    return [*inputs[:number], value, *inputs[number + 1 :]]
+
+
+def _is_told(reference: Reference, before: Sequence[Any], after: Sequence[Any]) -> bool:
+    """Whether a kernel is called otherwise."""
+    return not all(map(np.array_equal, *map(reference.kernel_inputs, (before, after))))
 
 
 def masks(inputs: Sequence[Any], uses: Uses) -> dict[int, Any]:
@@ -172,13 +178,10 @@ def partly_set(
         other &= generator.random((len(rows), 1)) < (0.5 if len(rows) > 1 else 1)
         other[np.arange(len(rows)), generator.integers(rows.shape[1], size=len(rows))] = False
         said = np.where(other, 1 - rows.astype(np.int8), rows).astype(value.dtype)
-        trial = [*changed]
-        trial[number] = said.reshape(value.shape)
+        trial = exchanged(changed, number, said.reshape(value.shape))
         with contextlib.suppress(ConfigError):
-            told = map(reference.kernel_inputs, (changed, trial))
-            if all(map(np.array_equal, *told)):
-                continue
-            if _is_defined(reference, trial) or not _is_defined(reference, changed):
+            told = _is_told(reference, changed, trial)
+            if told and (_is_defined(reference, trial) or not _is_defined(reference, changed)):
                 changed = trial
     return changed
 
@@ -241,7 +244,7 @@ def _takes(forward: Forward, inputs: Sequence[Any], number: int, row: int) -> bo
     asked = np.array(inputs[number])
     asked.reshape(-1)[-1] = row
     try:
-        forward([*inputs[:number], asked, *inputs[number + 1 :]])
+        forward(exchanged(inputs, number, asked))
     except ConfigError:
         return False
     return True
@@ -302,8 +305,8 @@ def other_integers(
             kept = marked | (generator.random(value.shape) < as_drawn)
             kept.flat[0] = marked.flat[0]  # where what stands out stands at the far end
         for low, high in ranges:
-            trial = [*changed]
-            trial[number] = np.where(kept, value, _redrawn(value, low, high, generator))
+            redrawn = np.where(kept, value, _redrawn(value, low, high, generator))
+            trial = exchanged(changed, number, redrawn)
             if (low, high) == drawn or _fits(reference, trial):
                 changed = trial
                 break

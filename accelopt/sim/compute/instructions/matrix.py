@@ -13,14 +13,7 @@ from accelopt.sim.access import Access
 from accelopt.sim.compute.instructions import blas
 from accelopt.sim.compute.instructions.movement import put
 from accelopt.sim.compute.tiles.addressing import Address
-from accelopt.sim.compute.tiles.operands import (
-    FLOAT32,
-    Closure,
-    Destination,
-    LaneSite,
-    ReadClosure,
-    flat_free,
-)
+from accelopt.sim.compute.tiles.operands import FLOAT32, Closure, LaneSite, ReadClosure, flat_free
 from accelopt.sim.isa.matrix import rows_at_once, scale_names
 from accelopt.sim.microscaling import SCALES
 
@@ -140,12 +133,17 @@ def _called_directly(site: LaneSite, plan: _Plan, sgemm: blas.Sgemm, accumulate:
 def _microscaled(site: LaneSite, accumulate: bool) -> Closure:
     """Packed elements times their scales, which float32 holds exactly; the sum is float32's."""
     stationary, moving = _scaled(site, "stationary"), _scaled(site, "moving")
+    return _result(site, accumulate, lambda: blas.product(stationary(), moving()))
+
+
+def _result(site: LaneSite, accumulate: bool, product: ReadClosure) -> Closure:
+    """Puts a product into the result, or adds it to what is there."""
     old = site.values(site.result)
     target, commit = site.destination(site.result, alias=True)
 
     def run() -> None:
-        out = target()
-        np.copyto(out, blas.product(stationary(), moving()).reshape(out.shape))
+        found, out = product(), target()
+        np.copyto(out, found.reshape(out.shape))
         if accumulate:
             np.add(out, old(), out)
         if commit is not None:
@@ -200,22 +198,13 @@ def quantize_mx(site: LaneSite) -> Closure:
 
 def _general(site: LaneSite, keys: _Keys, accumulate: bool, double_row: bool = False) -> Closure:
     """Any dtype, mask and layout. `double_row` operands are (K, 2, free): both K and 2 are summed."""
-    inputs, result = site.instruction.inputs, site.result
+    inputs = site.instruction.inputs
     left = site.values(inputs["stationary"], keys.stationary)
     right = site.values(inputs["moving"], keys.moving)
-    old = site.values(result)
-    destination: Destination = site.destination(result, alias=True)
-    target, commit = destination
 
-    def run() -> None:
+    def product() -> np.ndarray:
         stationary, moving = left(), right()
-        out = target()
         depth = stationary.shape[0] * (2 if double_row else 1)
-        product = blas.product(stationary.reshape(depth, -1), moving.reshape(depth, -1))
-        np.copyto(out, product.reshape(out.shape))
-        if accumulate:
-            np.add(out, old(), out)
-        if commit is not None:
-            commit(out)
+        return blas.product(stationary.reshape(depth, -1), moving.reshape(depth, -1))
 
-    return run
+    return _result(site, accumulate, product)

@@ -402,11 +402,7 @@ class SourceScan(ast.NodeVisitor):
         if full.isdisjoint(("warnings.filterwarnings", "warnings.simplefilter")):
             return False
         action = [*node.args[:1], *(one.value for one in node.keywords if one.arg == "action")]
-        return (
-            not (isinstance(action[0], ast.Constant) and action[0].value in QUIET)
-            if action
-            else True
-        )
+        return not any(isinstance(one, ast.Constant) and one.value in QUIET for one in action[:1])
 
     def visit_keyword(self, node: ast.keyword) -> None:
         if is_dunder(node.arg or ""):
