@@ -13,6 +13,7 @@ from accelopt.cli.child_process import Said, ask
 from accelopt.cli.solution_file import solution_of
 from accelopt.kernels.gpu.bench.source.source_rules import violations
 from accelopt.kernels.nki.referee.precision import formats_of
+from accelopt.report.console import output
 from accelopt.report.explain_text import solution_check_text
 from accelopt.report.rule_check import check as examine
 from accelopt.report.rule_check import check_text
@@ -44,6 +45,7 @@ def check(
         "precision": formats_of(precision),
         "rel_tol": rel_tol,
         "version": kernel_file.known_version(nki),
+        "columns": output().width,
     }
     said = ask(check_job, asked, seconds, kernel, reference)
     typer.echo(kernel_file.named(said.text, kernel, reference), nl=False)
@@ -62,4 +64,4 @@ def check_job(asked: Mapping[str, Any]) -> Said:
         seconds=asked["seconds"],
         version=asked["version"],
     )
-    return Said(text=check_text(report), passed=report.passed)
+    return Said(text=check_text(report, asked["columns"]), passed=report.passed)

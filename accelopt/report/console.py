@@ -20,10 +20,10 @@ def output() -> Console:
     return Console(width=shutil.get_terminal_size((IN_A_FILE, 0)).columns)
 
 
-def paragraph(text: str) -> str:
-    """A sentence in lines that are as wide as the output, those behind the first farther in than that."""
+def paragraph(text: str, columns: int = 0) -> str:
+    """A sentence in lines of so many columns, by default the output's, those behind the first farther in than that."""
     lead = text[: len(text) - len(text.lstrip())]
     return textwrap.fill(
-        text, output().width, break_on_hyphens=False, break_long_words=False,
+        text, columns or output().width, break_on_hyphens=False, break_long_words=False,
         subsequent_indent=lead and f"{lead}    ",
     )  # fmt: skip

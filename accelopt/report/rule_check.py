@@ -19,7 +19,7 @@ from accelopt.kernels.nki.devices.simulated import SimulatedDevice, Survey, tens
 from accelopt.kernels.nki.judging import evaluate, trial_store
 from accelopt.kernels.nki.real_number_equality import Same, compared
 from accelopt.kernels.nki.referee.reference import Reference
-from accelopt.report.console import paragraph
+from accelopt.report.console import IN_A_FILE, paragraph
 from accelopt.report.memory_text import memory_text
 from accelopt.sandbox.progress import note
 from accelopt.sim.compute.trips import counted
@@ -171,8 +171,8 @@ def _needing(found: Dependence) -> BrokenRule:
     return BrokenRule("parallel_dependence", message, mend, found.read.instruction.source)
 
 
-def check_text(report: CheckReport) -> str:
-    """The report for people."""
+def check_text(report: CheckReport, columns: int = IN_A_FILE) -> str:
+    """The report for people, in lines of so many columns."""
     lines = [f"{report.kernel} for {report.target}: {'passes' if report.passed else 'refused'}"]
     for violation in report.violations:
         lines += ["", f"{violation.source}: {violation.identifier}", f"  {violation.message}"]
@@ -183,13 +183,12 @@ def check_text(report: CheckReport) -> str:
         lines += ["", "the kernel's Python wrote:", quoted(report.printed.rstrip(), whole=True)]
     for use in report.memory:
         lines += ["", memory_text(use)]
-    if report.verdict is not None:
-        lines += ["", *map(paragraph, _verdict_text(report.verdict))]
-    if report.same:
-        lines.append(paragraph(SAME))
-    if report.unknown:
-        lines.append(paragraph(f"not shown to be the same in real numbers: {report.unknown}"))
-    return "\n".join(lines) + "\n"
+    said = [] if report.verdict is None else ["", *_verdict_text(report.verdict)]
+    said += [SAME] if report.same else []
+    said += (
+        [f"not shown to be the same in real numbers: {report.unknown}"] if report.unknown else []
+    )
+    return "\n".join([*lines, *(paragraph(one, columns) for one in said)]) + "\n"
 
 
 def _verdict_text(verdict: Evaluation) -> Iterator[str]:

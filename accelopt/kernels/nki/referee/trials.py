@@ -583,12 +583,11 @@ def _severities(
     """How far a trial goes: less and less far, and first to the largest numbers where outputs are elements of
     the inputs."""
     ties = not uses.picks or bool(reference.agreement.rules)
-    first, *milder = (one._replace(ties=ties) for one in stress.SEVERITIES)
-    if name not in (ONE_SIDED, NEGATIVE, POSITIVE) or public is None or public.remade:
-        return [first, *milder]
-    if stress.selects([*map(in_single, public.inputs)], public.expected):
-        return [first._replace(largest=stress.LARGEST), first, *milder]
-    return [first, *milder]
+    found = [one._replace(ties=ties) for one in stress.SEVERITIES]
+    if name in (ONE_SIDED, NEGATIVE, POSITIVE) and public is not None and not public.remade:
+        selects = stress.selects([*map(in_single, public.inputs)], public.expected)
+        return [found[0]._replace(largest=stress.LARGEST)] * selects + found
+    return found
 
 
 class _Situation(NamedTuple):
