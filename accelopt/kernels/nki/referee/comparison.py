@@ -222,9 +222,7 @@ class Gate(NamedTuple):
             if asked and self._exactly(index):
                 times = _systematic(output, exact, self.precision) / unit
                 if times > 1 and (double := self._double(trial, index)) is not None:
-                    limit = ROW_FACTOR * self.rel_tol * self._sizes(exact, index)
-                    with np.errstate(all="ignore"):
-                        output = np.where(np.abs(output - double) <= limit, double, output)
+                    output = np.where(self._near(output, double, exact, index), double, output)
                     times = min(times, _systematic(output, exact, self.precision) / unit)
                 said = f"{where}: alike elements are off to the same side"
                 yield _check(MEAN_ERROR, times <= 1, times, 1, said)
@@ -244,12 +242,9 @@ class Gate(NamedTuple):
             yield from _elements(trial, index, output, wide, where)
             return
         exact = trial.exact[index]
-        allowed, sizes = exact.allowed_to(output, self.rounding), self._sizes(exact, index)
-        if not exact.cancelled.ndim:  # float64 rounds too, and what is much larger
-            allowed = allowed + SLACK**2 * UNIT_OF_EXACT * sizes
         with np.errstate(all="ignore"):
-            right = np.abs(double - exact.values) <= allowed
-            rounded = right & (np.abs(output - double) <= ROW_FACTOR * self.rel_tol * sizes)
+            right = np.abs(double - exact.values) <= exact.allowed_to(output, self.rounding)
+            rounded = right & self._near(output, double, exact, index)
         yield from _elements(trial, index, output, wide, where, rounded)
         yield next(_elements(trial, index, output, limits, where, right))
 
@@ -261,13 +256,26 @@ class Gate(NamedTuple):
             sizes = np.sqrt(squares.mean(axis=-1, keepdims=True))
         return np.asarray(np.maximum(sizes, self.usual[index]))
 
+    def _near(self, output: np.ndarray, double: np.ndarray, exact: Exact, index: int) -> np.ndarray:
+        """Which elements are not farther from the kernel in float64 than a row may be from its reference."""
+        with np.errstate(all="ignore"):
+            off = np.abs(output - double)
+            return np.asarray(off <= ROW_FACTOR * self.rel_tol * self._sizes(exact, index))
+
     def _double(self, trial: Trial, index: int) -> np.ndarray | None:
-        """What the kernel gives in float64, in the form that is compared."""
+        """What the kernel gives in float64, in the form that is compared: exact where only float64 rounds."""
         outputs = self.in_double() if self.in_double else None
-        if outputs is None:
+        if outputs is None or trial.exact is None:
             return None
         judged = trial.judged([np.asarray(one) for one in outputs])
-        return self.agreement.compared(trial.inputs, judged)[index].astype(np.float64)
+        double = self.agreement.compared(trial.inputs, judged)[index].astype(np.float64)
+        exact = trial.exact[index]
+        if exact.cancelled.ndim:
+            return double
+        with np.errstate(all="ignore"):
+            off = np.abs(double - exact.values)
+            rounded = off <= SLACK**2 * UNIT_OF_EXACT * self._sizes(exact, index)
+        return np.where(rounded, exact.values, double)
 
     def _exactly(self, index: int) -> bool:
         return self.agreement.rule(index).rel_tol is None
