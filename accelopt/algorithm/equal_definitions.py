@@ -26,8 +26,12 @@ MOST_TERMS = 64
 
 def defined_once(algorithm: ir.Algorithm, *, results_read: bool = True) -> ir.Algorithm:
     """The Algorithm without definitions that others compute alike, but for results. Those are read in the place of
-    others that compute the same where `results_read`: not where memory holds them in a narrower format."""
+    others that compute the same, before them or after, where `results_read`: not where memory holds them in a
+    narrower format."""
     results = {array.name for array in algorithm.outputs}
+    plain = {
+        a.name for a in algorithm.outputs if a.dtype == "float32" and not (a.updates or a.steps)
+    }
     first: dict[str, tuple[ir.Definition, tuple[int, ...]]] = {}
     same: dict[str, tuple[str, Sequence[int]]] = {}
     kept: list[ir.Definition] = []
@@ -45,6 +49,12 @@ def defined_once(algorithm: ir.Algorithm, *, results_read: bool = True) -> ir.Al
         if form in first and made.out not in results:
             other, others = first[form]
             same[made.out] = other.out, tuple(order[others.index(n)] for n in range(len(order)))
+        elif form in first and made.out in plain and first[form][0].out not in results:
+            other, others = first[form]
+            same = {other.out: (made.out, tuple(others[order.index(n)] for n in range(len(order))))}
+            rest = (d for d in algorithm.definitions if d.out != made.out)
+            read = (made if d.out == other.out else ir.with_reads(d, renamed) for d in rest)
+            return defined_once(replace(algorithm, definitions=tuple(read)))
         else:
             first.setdefault(form, (made, order))
             kept.append(made)

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from accelopt.algorithm.common_factors import compared
+from accelopt.algorithm.functions import COMPARISONS
 from accelopt.algorithm.ir import Constant
 from accelopt.algorithm.value_nodes import (
     INFINITE,
@@ -68,6 +70,8 @@ def apply(values: Values, function: str, arguments: Sequence[Value]) -> Value:
             return arguments[1] if first.value else arguments[2]
         if arguments[1] == ZERO and _vanishes(first, arguments[2]):
             return arguments[2]
+    if function in COMPARISONS:
+        return compared(values, function, *arguments)
     if function == "log":
         return _logarithm(values, first)
     if function == "exp" and isinstance(first, Sum):

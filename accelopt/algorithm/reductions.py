@@ -10,6 +10,7 @@ import functools
 import itertools
 from collections.abc import Iterable, Sequence
 
+from accelopt.algorithm.common_factors import Factor, Sign, common, sign, sign_of_power, without
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.ir import Constant
 from accelopt.algorithm.normal_forms import apply
@@ -94,21 +95,53 @@ def _without_unused(values: Values, combiner: str, axes: list[Axis], body: Value
             summed = fold(values, combiner, axes, values.product(inner))
             return values.product([*outer, (summed, 1.0)], body.coefficient)
     if isinstance(body, Product) and combiner in FLIPPED and body.coefficient != 1:
-        sign = combiner if body.coefficient > 0 else FLIPPED[combiner]
-        found = fold(values, sign, axes, values.product(body.factors))
+        flipped = combiner if body.coefficient > 0 else FLIPPED[combiner]
+        found = fold(values, flipped, axes, values.product(body.factors))
         return values.product([(found, 1.0)], body.coefficient)
+    if isinstance(body, Product) and combiner in FLIPPED:
+        return _factored(values, combiner, axes, [(body, 1.0)])
     if isinstance(body, Sum) and combiner in FLIPPED:
         inner = [(t, c) for t, c in body.terms if values.axes(t) & bound]
         outer = [(t, c) for t, c in body.terms if not values.axes(t) & bound]
         if outer or body.constant:
             found = fold(values, combiner, axes, values.sum(inner))
             return values.sum([*outer, (found, 1.0)], body.constant)
+        return _factored(values, combiner, axes, body.terms)
     if isinstance(body, Sum) and combiner == "add":
         outer = [(t, c) for t, c in body.terms if not values.axes(t) & bound]
         folded = [(t, c) for t, c in body.terms if _is_folded(t)]
         if outer or folded or body.constant:
             return _split(values, axes, body)
+        return _factored(values, combiner, axes, body.terms)
     return None
+
+
+def _outer(
+    values: Values, combiner: str, axes: Iterable[Axis], bodies: Iterable[Value]
+) -> list[Factor]:
+    """The factors of several values that stand outside of what combines those: of a sum all that do not depend on
+    its axes, of a maximum the positive ones."""
+    bound = {*axes}
+    if combiner != "add" and combiner not in FLIPPED:
+        return []
+    return common(
+        bodies,
+        lambda f: (
+            not values.axes(f[0]) & bound
+            and (combiner == "add" or sign_of_power(values, f) == Sign.POSITIVE)
+        ),
+    )
+
+
+def _factored(
+    values: Values, combiner: str, axes: Sequence[Axis], terms: Iterable[tuple[Value, float]]
+) -> Value | None:
+    """The reduction of a sum with the factors outside of it that its terms share; None where there are none."""
+    outer = _outer(values, combiner, axes, [term for term, _ in terms])
+    if not outer:
+        return None
+    body = values.sum([(without(values, term, outer), c) for term, c in terms])
+    return values.product([*outer, (fold(values, combiner, axes, body), 1.0)])
 
 
 def _is_folded(value: Value) -> bool:
@@ -141,6 +174,13 @@ def _chosen(values: Values, combiner: str, axes: list[Axis], body: Choice) -> Va
     if outer:
         kept = values.where(inner, body.on_true, body.on_false)
         return values.where(outer, fold(values, combiner, axes, kept), body.on_false)
+    shared = [
+        f for f in _outer(values, combiner, axes, [body.on_true])
+        if f[1] > 0 or sign(values, f[0]) == Sign.POSITIVE  # a row without elements may divide by 0
+    ]  # fmt: skip
+    if shared and not isinstance(bare := without(values, body.on_true, shared), Constant):
+        kept = values.where(inner, bare, body.on_false)
+        return values.product([*shared, (fold(values, combiner, axes, kept), 1.0)])
     for axis in axes:
         solved = _equality(inner, axis)
         if solved is not None:

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from accelopt.algorithm.common_factors import Sign, complemented
 from accelopt.algorithm.index import Axis, Floor, Index, index_of
 from accelopt.algorithm.ir import Constant, Position
 from accelopt.algorithm.normal_forms import common_factor, named_factors
@@ -154,6 +155,7 @@ class Values:
         self._orders: dict[Value, tuple[Axis, ...]] = {}
         self._forms: dict[Value, int] = {}
         self._numbers: dict[Hashable, int] = {}
+        self.signs: dict[Value, Sign] = {}
 
     # Questions.
 
@@ -325,6 +327,7 @@ class Values:
                 return UNDEFINED
             elif coefficient:
                 terms[part] = terms.get(part, 0.0) + coefficient
+        terms, constant = complemented(self, terms, constant)
         kept = [(term, c) for term, c in terms.items() if c]
         if not kept:
             return self.number(constant)

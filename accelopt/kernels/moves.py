@@ -94,6 +94,11 @@ METHODS = {
         "Take scaled operands that are added as products with diagonal matrices, added up in PSUM.",
         *("vector", "scalar"),
     ),
+    "sum": _by_model(
+        "nki",
+        "Take a sum over rows along the free axis of what is transposed once, in place of a product with ones.",
+        *("tensor", "dma"),
+    ),
     "repeat": _by_model(
         "nki",
         "Compute a value again for readers that combine it along other axes, in place of storing it.",

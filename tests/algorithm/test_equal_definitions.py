@@ -5,6 +5,8 @@ Evidence: `evaluate` in fp64 of both.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from accelopt.algorithm.equal_definitions import defined_once
@@ -33,3 +35,28 @@ def test_what_is_alike_is_defined_once() -> None:
     inputs = {name: numbers.standard_normal((8, 16)) for name in "ab"}
     before, after = (evaluate(one, inputs)[0] for one in (algorithm, found))
     np.testing.assert_allclose(after, before, rtol=1e-12)
+
+
+def test_a_result_stands_for_what_is_alike_before_it() -> None:
+    """Not where memory rounds it; axes of both and what was alike before are taken along."""
+    algorithm = algorithms.written(
+        "result", {"k": 8, "m": 16, "n": 16}, {"a": (8, 16), "b": (8, 16)},
+        "total[m] = add[k](a[k, m])",
+        "apart[m, n] = maximum[k](a[k, m] - b[k, n])",
+        "total2[n] = add[k](a[k, n])",
+        "out[n, m] = apart[m, n] * total[m] - total2[n]",
+        "whole[n, m] = maximum[k](a[k, m] - b[k, n])",
+        "sums[n] = add[k](a[k, n])",
+        results=("out", "whole", "sums"),
+    )  # fmt: skip
+    numbers = np.random.default_rng(4)
+    inputs = {name: numbers.standard_normal((8, 16)) for name in "ab"}
+    for dtype, names in (
+        ("float32", ["sums", "whole", "out"]),
+        ("bfloat16", ["total", "apart", "out", "whole", "sums"]),
+    ):
+        outputs = tuple(replace(one, dtype=dtype) for one in algorithm.outputs)
+        found = defined_once(replace(algorithm, outputs=outputs))
+        assert [d.out for d in found.definitions] == names
+        for before, after in zip(evaluate(algorithm, inputs), evaluate(found, inputs), strict=True):
+            np.testing.assert_allclose(after, before, rtol=1e-12)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -65,7 +65,8 @@ class Nest(BaseModel):
     (`contracted`; without, a part of one axis); `streamed` operands, which are brought again in every
     round instead of being kept for all of them, are `resident` for the outermost loop in which SBUF holds them, or are made ready one round `ahead`; `engines` by definition; by definition, arrays of which all partitions read one row, which
     is `spread` by the Tensor engine instead of being brought to each by DMA; arrays that are read, or results,
-    that lie in HBM along what is on partitions and are `turned` by the Tensor engine; definitions that are `held` in SBUF for later stages instead of going through HBM; those that are `inlined` where they are read; sums
+    that lie in HBM along what is on partitions and are `turned` by the Tensor engine; sums
+    of what lies apart in memory that are taken `along_free` axes instead of as products with ones; definitions that are `held` in SBUF for later stages instead of going through HBM; those that are `inlined` where they are read; sums
     that are one more column of a product (`appended`); definitions that are computed again for some of their readers
     (`repeated`); sums of scaled operands that are products with `diagonals` along an axis; inputs that are `brought` once for all that read the same elements of them; products that are `accumulated` where the last is with which they are added up; axes that are cut
     in two by `splits`, by name and size, before anything else; axes of two elements, of which each of the
@@ -82,6 +83,7 @@ class Nest(BaseModel):
     engines: tuple[tuple[str, str], ...] = ()
     spread: tuple[tuple[str, str], ...] = ()
     turned: tuple[tuple[str, str], ...] = ()
+    along_free: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
     inlined: tuple[str, ...] = ()
     appended: tuple[tuple[str, str], ...] = ()
@@ -117,6 +119,7 @@ def ready(algorithm: ir.Algorithm, nest: Nest) -> ir.Algorithm:
         nest.brought,
         nest.splits,
         nest.inlined,
+        nest.along_free,
     )
 
 
@@ -124,7 +127,7 @@ def ready(algorithm: ir.Algorithm, nest: Nest) -> ir.Algorithm:
 def _ready(
     algorithm: ir.Algorithm, diagonals: tuple[tuple[str, str], ...], columns: tuple[tuple[str, str], ...],
     again: tuple[tuple[str, tuple[str, ...]], ...], inputs: tuple[str, ...], splits: tuple[tuple[str, int], ...],
-    names: tuple[str, ...],
+    names: tuple[str, ...], sums: tuple[str, ...],
 ) -> ir.Algorithm:  # fmt: skip
     try:
         for name, axis in diagonals:
@@ -138,7 +141,8 @@ def _ready(
             made = brought(made, name)
     except NotTogether as refusal:
         raise NotNested(str(refusal)) from refusal
-    return inlined(cut(made, splits), names)
+    found = (along_free(d) if d.out in sums else d for d in made.definitions)
+    return inlined(cut(replace(made, definitions=tuple(found)), splits), names)
 
 
 def in_terms(algorithm: ir.Algorithm, nest: Nest, spec: Hardware) -> tuple[ir.Algorithm, Nest]:
@@ -178,12 +182,26 @@ class TurnedInParts(NotNested):
     """An operand that differs along its own axes, in parts, is turned: it is to be read beyond those instead."""
 
 
+@dataclass(frozen=True, slots=True)
+class FreeSum(ir.Reduce):
+    """A sum over free axes, of what is brought so that it lies there."""
+
+
+def along_free(definition: ir.Definition) -> FreeSum:
+    """A product with ones as a sum over free axes. Raises NotNested for anything else."""
+    found = product_in(definition)
+    if not isinstance(definition, ir.Reduce) or found is None or found.left != ONE:
+        raise NotNested(f"{definition.out} is no sum that is taken as a product with ones")
+    return FreeSum(*(getattr(definition, field.name) for field in fields(definition)))
+
+
 @functools.lru_cache(maxsize=4096)
 def product_in(definition: ir.Definition) -> Contraction | None:
     """The matrix product that a definition is. A sum whose results lie beside each other in memory
     where the summed elements do not is one with ones: the Tensor engine sums over partitions."""
     if (
         not isinstance(definition, ir.Reduce)
+        or isinstance(definition, FreeSum)
         or definition.combiner != "add"
         or is_short(definition)
     ):

@@ -26,6 +26,7 @@ from accelopt.kernels.nki.nests.nest import (
     Part,
     Stage,
     Way,
+    along_free,
     default_nest,
     evenly,
     filled,
@@ -251,6 +252,15 @@ class Accumulate(_Primitive):
     product: str = ""
 
 
+class Sum(_Primitive):
+    """`sum(definition, over)`: a sum of what lies apart in memory is taken over `partitions`, as a product with ones, or
+    over `free` axes, where what is summed is brought so that it lies there."""
+
+    kind: Literal["sum"] = "sum"
+    definition: str
+    over: Literal["partitions", "free"]
+
+
 class Repeat(_Primitive):
     """`repeat(definition, readers)`: computed again, as `DEFINITION_again`, for some of its readers, with the axes
     that they keep first. Legal where it is not compared with one of its largest elements."""
@@ -301,6 +311,7 @@ Primitive = Annotated[
     | Append
     | Diagonal
     | Accumulate
+    | Sum
     | Repeat
     | Cores
     | Descriptors,
@@ -349,6 +360,11 @@ def changed(primitive: Primitive, algorithm: ir.Algorithm, nest: Nest, target: s
         rest = tuple(pair for pair in nest.accumulated if pair[0] != definition.out)
         added = ((definition.out, primitive.product),) if primitive.product else ()
         return nest.model_copy(update={"accumulated": (*rest, *added)})
+    if isinstance(primitive, Sum):
+        sums = tuple(name for name in nest.along_free if name != definition.out)
+        if primitive.over == "free":
+            sums = (*sums, along_free(definition).out)
+        return nest.model_copy(update={"along_free": sums})
     if isinstance(primitive, Cores):
         return _on_cores(nest, definition, primitive.axis)
     return _computed_elsewhere(primitive, algorithm, nest, target)

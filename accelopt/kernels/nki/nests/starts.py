@@ -31,6 +31,7 @@ from accelopt.kernels.nki.nests.nest import (
     Part,
     Stage,
     Way,
+    along_free,
     default_nest,
     evenly,
     filled,
@@ -75,7 +76,7 @@ def starting_nests(
 def choices(algorithm: ir.Algorithm, target: str) -> Iterator[Nest]:
     """What may be computed together, without stages: nothing, all sums that can be columns of products, products
     again for those that combine them along other axes, products with diagonals for sums of scaled operands, numbers
-    times elements by the sums that take them."""
+    times elements by the sums that take them, sums over free axes in place of products with ones."""
     yield PLAIN
     plain, pairs = prepared(algorithm), list[tuple[str, str]]()
     made = plain
@@ -98,6 +99,28 @@ def choices(algorithm: ir.Algorithm, target: str) -> Iterator[Nest]:
         yield PLAIN.model_copy(update={"diagonals": sums})
     if scaled := tuple(_scaled_elements(plain)):
         yield PLAIN.model_copy(update={"inlined": scaled})
+    if along := tuple(_sums_of_shared_elements(plain)):
+        yield PLAIN.model_copy(update={"along_free": along})
+
+
+def _sums_of_shared_elements(algorithm: ir.Algorithm) -> Iterator[str]:
+    """Products with ones of what another combines over the same axes too: where no product can, or where one takes
+    the result of the other. An array that comes transposed once is read by both."""
+    combined = [d for d in algorithm.definitions if isinstance(d, ir.Reduce)]
+    taken = {d.out: {p for p in ir.reads_in(d) if {*d.reduced} <= ir.axes_of(p)} for d in combined}
+    for definition in combined:
+        with suppress(NotNested):
+            along_free(definition)
+            for other in combined:
+                same = other.reduced == definition.reduced and other.axes == definition.axes
+                if other is definition or not same or not taken[other.out] & taken[definition.out]:
+                    continue
+                makes = {definition.out: other.out, other.out: definition.out}
+                if product_in(other) is None or any(
+                    one in made_of(algorithm, of) for one, of in makes.items()
+                ):
+                    yield definition.out
+                    break
 
 
 def _scaled_elements(algorithm: ir.Algorithm) -> Iterator[str]:

@@ -23,8 +23,8 @@ from accelopt.kernels.nki.nests.computed_together import (
 )
 from accelopt.kernels.nki.nests.diagonals import diagonals
 from accelopt.kernels.nki.nests.lowering import lower_nest
-from accelopt.kernels.nki.nests.nest import NotNested, default_nest, ready
-from accelopt.kernels.nki.nests.primitives import Append, Diagonal, Hold, Repeat, applied
+from accelopt.kernels.nki.nests.nest import NotNested, default_nest, product_in, ready
+from accelopt.kernels.nki.nests.primitives import Append, Diagonal, Hold, Repeat, Sum, applied
 from accelopt.kernels.nki.nests.starts import starting_nests
 from accelopt.kernels.nki.nests.value_graphs import Reading
 from accelopt.sim.dialects.dialect import Dialect
@@ -67,6 +67,17 @@ def column_norm() -> Algorithm:
         "norm", {"m": 256, "n": 32}, {"x": (256, 32), "gain": (32,)},
         "total[n] = add[m](square(x[m, n]))",
         "out[m, n] = x[m, n] * (gain[n] / total[n])",
+    )  # fmt: skip
+
+
+def column_moments() -> Algorithm:
+    """The largest, the sum and the sum of squares about the mean of each column."""
+    return written(
+        "moments", {"m": 256, "n": 128}, {"x": (256, 128)},
+        "top[n] = maximum[m](abs(x[m, n]))",
+        "total[n] = add[m](x[m, n])",
+        "spread[n] = add[m](square(x[m, n] - total[n] * 0.00390625))",
+        "out[n] = top[n] + spread[n] / 256.0 - total[n]",
     )  # fmt: skip
 
 
@@ -163,6 +174,11 @@ def test_primitives_say_why_not() -> None:
     held = applied(Hold(definition="x", memory="SBUF"), norm, default_nest(norm))
     assert [stage.members for stage in held.stages] == [("x_here",), ("total",), ("out",)]
     assert applied(Hold(definition="x", memory="HBM"), norm, held) == default_nest(norm)
+    with pytest.raises(NotNested, match="out is no sum that is taken as a product with ones"):
+        applied(Sum(definition="out", over="free"), norm, default_nest(norm))
+    free = applied(Sum(definition="total", over="free"), norm, default_nest(norm))
+    assert product_in(ready(norm, free).definition("total")) is None
+    assert applied(Sum(definition="total", over="partitions"), norm, free) == default_nest(norm)
     norms = attention(0.0)
     for definition, product in (("total", "state"), ("norm", "wide")):
         nest = default_nest(norms) if definition == "total" else made
@@ -172,14 +188,20 @@ def test_primitives_say_why_not() -> None:
 
 @pytest.mark.parametrize(
     "whole, target",
-    [(attention(0.5), "trn2"), (both_ways(), "trn1"), (column_norm(), "trn2"), (taps(), "trn1")],
+    [
+        (attention(0.5), "trn2"),
+        (both_ways(), "trn1"),
+        (column_norm(), "trn2"),
+        (taps(), "trn1"),
+        (column_moments(), "trn2"),
+    ],
 )
 def test_kernels_of_them_compute_the_same(whole: Algorithm, target: str) -> None:
     """The first and the last of the nests that a search begins with, of each kind."""
     nests = [
         n
         for n in starting_nests(whole, target)
-        if n.appended or n.repeated or n.brought or n.diagonals
+        if n.appended or n.repeated or n.brought or n.diagonals or n.along_free
     ]
     chosen = [nests[0], nests[-1], max(nests, key=lambda nest: len(nest.contracted))]
     dialect: Dialect = "nki" if target == "trn2" else "neuronxcc"
