@@ -495,6 +495,7 @@ class _Run:
         judge = Gate(
             request.rel_tol, request.scrutiny, rounding, self.precision, agreement, request.baseline
         )._replace(in_double=in_double, usual=self._usual)
+        judge = judge._replace(mirrored=functools.cache(lambda: trial.mirrored(self.reference)))
         trial = trial.beside(self.reference, transformed)
         verdict = judge.judge(trial, outputs, transformed)
         if (trial.projections or trial.remade) and verdict.status is not Status.CORRECT:

@@ -54,6 +54,20 @@ _ARRANGE = {
     "take",
 }
 _ARRANGE |= {"expand_dims", "broadcast_to", "moveaxis", "roll", "flip", "tile", "diagonal"}
+# Of whole numbers these make such, and of any numbers the others: by name, as functions and methods of arrays.
+_STAY_WHOLE = {
+    "add",
+    "subtract",
+    "multiply",
+    "maximum",
+    "minimum",
+    "negative",
+    "absolute",
+    "square",
+}
+_STAY_WHOLE |= {"where", "clip", "sum", "cumsum", "prod", "max", "min", "amax", "amin", "remainder"}
+_STAY_WHOLE |= {"astype", "matmul", "dot", "fmod"}
+_MAKE_WHOLE = {"rint", "floor", "ceil", "trunc", "fix", "sign", "round", "around"}
 _BITS = ("view", "tobytes", "tofile", "byteswap", "setfield")
 
 
@@ -99,6 +113,9 @@ class Interval(NDArrayOperatorsMixin):
         self.value, self.low, self.high, self.formats = value, low, high, formats
         self.shared = shared
         self.extreme = False  # the largest, or the least, of a line
+        self.whole = (
+            False  # numbers, as rint leaves them: what is known to lie between two of them is one
+        )
         self._view_of: tuple[Interval, Callable[[np.ndarray], Any]] | None = None
 
     # What an array has -------------------------------------------------------------------------
@@ -149,6 +166,7 @@ class Interval(NDArrayOperatorsMixin):
         if isinstance(key, Interval) and key.value.dtype == bool and not np.ndim(values(new)):
             key, new = ..., np.where(key, new, self)  # type: ignore[call-overload]
         self._take_ends()
+        self.whole &= _is_whole(new)
         if self.shared is None and isinstance(new, Interval) and new.shared is not None:
             self.shared = self.value.copy()
         parts, place = (new,) * 4, values(key)
@@ -171,17 +189,23 @@ class Interval(NDArrayOperatorsMixin):
         if name in _ARRANGE:
             return lambda *a, **k: self._arranged(lambda array: getattr(array, name)(*a, **k))
         function = getattr(np, name, None)
-        if function in _FUNCTIONS:
-            return lambda *args, **kwargs: _FUNCTIONS[function](self, *args, **kwargs)
-        return lambda *args, **kwargs: self._apply(
-            lambda array, *rest, **more: getattr(array, name)(*rest, **more), (self, *args), kwargs
+        made = _FUNCTIONS.get(function) or (
+            lambda one, *args, **kwargs: one._apply(
+                lambda array, *rest, **more: getattr(array, name)(*rest, **more),
+                (one, *args),
+                kwargs,
+            )
         )
+        return lambda *args, **kwargs: _noted(made(self, *args, **kwargs), name, (self, *args))
 
     def astype(self, dtype: Any, *_: Any, **__: Any) -> Any:
         """In another format. float32 and float64 are the same here: neither is the kernel's."""
         wanted = np.dtype(dtype)
         if wanted.kind == "f" and wanted.itemsize > 2 and self.value.dtype.kind == "f":
             return self.copy()
+        return _noted(self._in_format(wanted), "astype", (self,))
+
+    def _in_format(self, wanted: np.dtype[Any]) -> Any:
         if self.value.dtype.kind == "f" and wanted.kind in "iu" and wanted.itemsize < 8:
             return self._in_integers(wanted)
         given = self.of_integers() if wanted.kind in "iu" else self
@@ -214,7 +238,8 @@ class Interval(NDArrayOperatorsMixin):
         self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **kwargs: Any
     ) -> Any:
         """`ufunc` on the values and on both ends of each interval."""
-        result = self._ufunc(ufunc, method, inputs, kwargs)
+        name = ufunc.__name__ if method in ("__call__", "reduce", "accumulate") else ""
+        result = _noted(self._ufunc(ufunc, method, inputs, kwargs), name, inputs)
         if out is None:
             return result
         out[0][...] = result
@@ -257,6 +282,7 @@ class Interval(NDArrayOperatorsMixin):
         if self.formats.few_bits and ufunc.nin == 1 and ufunc not in _EXACTLY:
             formats = self.formats._replace(few_bits=False)
             given = Interval(self.value, self.low, self.high, formats, self.shared)
+            given.whole = self.whole
             found = given._apply(ufunc, (given,), {})
             found.formats = self.formats
             return found
@@ -355,6 +381,9 @@ class Interval(NDArrayOperatorsMixin):
         if (out := kwargs.pop("out", None)) is not None:
             out[...] = func(*args, **kwargs)
             return out
+        return _noted(self._function(func, args, kwargs), func.__name__, (*args, *kwargs.values()))
+
+    def _function(self, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
         if func in _FUNCTIONS:
             return _FUNCTIONS[func](*args, **kwargs)
         if func.__name__ in _ARRANGE and isinstance(args[0], Interval):
@@ -380,12 +409,12 @@ class Interval(NDArrayOperatorsMixin):
         value = function(self.value)
         if self.is_exact:
             found = self._like(value, value, value)
-            found._view_of = self, function
+            found._view_of, found.whole = (self, function), self.whole
             return found
         own = self.shared_by_many() if np.size(value) > self.value.size else self
         shared = None if own.shared is None else function(own.shared)
         found = self._like(value, function(self.low), function(self.high), shared)
-        found.extreme = self.extreme
+        found.extreme, found.whole = self.extreme, self.whole
         return found
 
     def shared_by_many(self) -> Interval:
@@ -396,7 +425,7 @@ class Interval(NDArrayOperatorsMixin):
         shared = np.where(_signs(self.value), *self.ends())
         shared = np.where(np.isfinite(shared), shared, self.value)
         found = self._like(self.value, self.low, self.high, shared)
-        found.extreme = self.extreme
+        found.extreme, found.whole = self.extreme, self.whole
         return found
 
     def _with_shared(self, function: Callable[..., Any], args: Any, kwargs: Any = None) -> Any:
@@ -474,17 +503,6 @@ class Interval(NDArrayOperatorsMixin):
         """True where every element is rounded by the same part of it."""
         return not self.formats.few_bits and self.formats.largest >= RANGE
 
-    def _is_whole(self) -> bool:
-        """True of what was made of the inputs and has whole numbers alone, and such ends."""
-        if self.is_exact or not self.value.size:
-            return False
-        for one in (self.value, self.low, self.high):
-            for at in (0, one.size // 2, -1):
-                if not (some := float(one.item(at))).is_integer() and math.isfinite(some):
-                    return False
-        whole = ((one == np.rint(one)) | ~np.isfinite(one) for one in self.parts()[:3])
-        return all(one.all() for one in whole)
-
     def _rounding(self) -> np.ndarray:
         rounded = np.asarray(np.abs(self.value) * self.formats.kept)
         least = LEAST * self.formats.kept
@@ -493,7 +511,7 @@ class Interval(NDArrayOperatorsMixin):
             np.putmask(rounded, small, LEAST)
         if self.formats.largest < RANGE:
             rounded += self.formats.least
-        if self._is_whole():  # as rint leaves it: what is known to lie between two of them is one
+        if self.whole:
             most = WHOLE[self.formats.kept == self.formats.summed]
             rounded[np.abs(self.value) <= most] = 0
         if self.formats.few_bits:
@@ -711,6 +729,30 @@ def _finite(operand: Any) -> Any:
         return operand
     shared = np.where(np.isfinite(operand.shared), operand.shared, operand.value)
     return operand._like(operand.value, operand.low, operand.high, shared)
+
+
+def _noted(found: Any, name: str, given: Sequence[Any]) -> Any:
+    """What a function of this name made of what is given; of whole numbers alone it may be such, wherever its
+    blocks end."""
+    if isinstance(found, Interval) and not found.is_exact:
+        made = name in _MAKE_WHOLE and len(given) == 1 or name == "floor_divide"
+        found.whole = made or name in _STAY_WHOLE and all(map(_is_whole, given))
+    return found
+
+
+def _is_whole(given: Any) -> bool:
+    """True of whole numbers: integers, constants and inputs that are such, and what is made of them by what leaves
+    them so. What else is whole by its values (1 + erf(9)) honest forms may round."""
+    if isinstance(given, Interval):
+        if given.whole or not given.is_exact or given.value.dtype.kind in "iub":
+            return given.whole or given.value.dtype.kind in "iub"
+        given = given.value
+    if not isinstance(given, (np.ndarray, np.number, float)):
+        return True
+    array = np.asarray(given)
+    return array.dtype.kind in "iub" or bool(
+        (array.ravel()[:1] == np.rint(array.ravel()[:1])).all() and (array == np.rint(array)).all()
+    )
 
 
 def _intervals_in(given: Any) -> Iterator[Interval]:

@@ -47,7 +47,7 @@ from accelopt.sim import dtypes
 from accelopt.store import content_key
 
 PUBLIC_SEEDS = (0, 21, 42, 63, 84)
-VERSION = 39
+VERSION = 40
 CHECKSUMS = "checksums.json"
 FREE_BYTES = 8 << 30  # of the disk, left to others
 # An output that differs from an input of its shape by less than this fraction updates that input.
@@ -134,6 +134,18 @@ class Trial(NamedTuple):
         """With all outputs, which were not kept. Raises ConfigError."""
         expected = reference.forward(self.inputs)
         return self._replace(expected=expected, projections=(), errors=(), remade=None)
+
+    def mirrored(self, reference: Reference) -> list[np.ndarray]:
+        """How large the reference's outputs are, where they are judged, when one input of both signs has the
+        other: at most, of all such inputs. A factor's complement is among them."""
+        largest = [np.zeros(one.shape, np.float32) for one in self.expected]
+        for number, value in enumerate(map(in_single, self.inputs)):
+            if stress.changeable(value) and value.min() < 0 < value.max():
+                with contextlib.suppress(ConfigError):
+                    found = self.judged(reference.forward(exchanged(self.inputs, number, -value)))
+                    sizes = (np.where(np.isfinite(one), np.abs(one), 0) for one in found)
+                    largest = [*map(np.maximum, largest, sizes)]
+        return largest
 
     def judged(self, outputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """What is judged of whole outputs."""

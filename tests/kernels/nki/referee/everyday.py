@@ -170,6 +170,13 @@ def forward(x, gain, bias):
 }
 BY_ERF, BY_EXP = "* 0.5 * (1 + erf(h / np.sqrt(2)))", "/ (1 + np.exp(-h))"
 REFERENCES["silu_mlp"] = REFERENCES["gelu_mlp"].replace(BY_ERF, BY_EXP)
+REFERENCES["gated"] = (
+    REFERENCES["silu_mlp"]
+    .replace("return [x", "return [np.random.randn(128, 256).astype(np.float32), x")
+    .replace("(x, w)", "(h, x, w)")
+    .replace("h = x @ w", "z = x @ w")
+    .replace("(-h)", "(-z)")
+)
 
 
 def reference(problem: str, folder: Path) -> Path:
@@ -281,6 +288,7 @@ def _tail(x, size):
 HONEST = {
     "batchnorm": {"two passes": lambda x, gain: _normed(x.T, _two_passes).T * gain},
     "silu_mlp": {"by tanh": lambda x, w: (h := (x @ w) / 2) * (1 + np.tanh(h))},
+    "gated": {"by tanh": lambda h, x, w: h * ((1 + np.tanh((x @ w) / 2)) / 2)},
     "gelu_mlp": {
         # What a reference in float64 (np.sqrt(2) makes it one) gives as zero is not zero.
         "by the distribution": lambda x, w: (h := x @ w) * ndtr(h),
@@ -352,6 +360,7 @@ HONEST = {
 DISHONEST = {
     "batchnorm": {"E[x^2] - E[x]^2": lambda x, gain: _normed(x.T, _squares).T * gain},
     "silu_mlp": {"zero below -20": lambda x, w: np.where((h := x @ w) < -20, 0, h * _sigmoid(h))},
+    "gated": {"zero below -8": lambda h, x, w: np.where((z := x @ w) < -8, 0, h * _sigmoid(z))},
     "gelu_mlp": {
         "cut off": lambda x, w: np.where((h := x @ w) < -3, 0, h * ndtr(h)),
         "by tanh": lambda x, w: (h := x @ w) * (1 + np.tanh(0.7978846 * (h + 0.044715 * h**3))) / 2,

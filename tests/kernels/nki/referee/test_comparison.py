@@ -120,6 +120,10 @@ def test_an_update_is_judged_as_an_update():
     )
     honest = (X.astype(np.float64) - step).astype(np.float32)
     assert verdict((honest,), after, updates=[Update(0, 0.0)]).status is Status.CORRECT
+    for double, status in ((after, Status.CORRECT), (lazy, Status.WRONG_NUMBERS)):
+        judge = Gate(in_double=lambda double=double: [double])
+        found = judge.judge(trial(after, updates=[Update(0, 0.0)]), (lazy,), [lazy])
+        assert found.status is status
 
 
 @pytest.mark.parametrize("shape", [(96, 64), (48, 128), (6144,), (2, 32, 96)])

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from accelopt.evaluation import Exactness, Status, exactness_words
-from accelopt.kernels.nki.referee import pattern
+from accelopt.kernels.nki.referee import pattern, rounding
 from accelopt.kernels.nki.referee.comparison import Gate
 from accelopt.kernels.nki.referee.precision import Precision, contract
 from accelopt.kernels.nki.referee.reference import Reference
@@ -555,3 +555,18 @@ def test_a_function_of_few_bits_rounds_its_argument():
     other = np.sin(np.arange(256, dtype=np.float32) + np.float32(np.pi / 2))
     assert (found.low <= other)[1:].all() and (other <= found.high)[1:].all()
     assert np.array_equal(np.rint(whole / 2).low, np.rint(np.arange(256) / 2))
+
+
+@pytest.mark.parametrize("function", ["gelu", "hard swish", "whole"])
+@pytest.mark.parametrize("size", [1 << 6, 1 << 9, 1 << 20])
+def test_what_is_known_of_a_number_does_not_depend_on_its_neighbours(function, size, monkeypatch):
+    """1 + tanh(20) is whole because float64 ends there: who rounds on the way makes another number of it, whatever
+    stands in a block beside it. What rint leaves is whole."""
+    text = FUNCTIONS.get(function, "np.clip(np.round(z * 7), -80, 127) * 3 + np.floor(z).sum()")
+    z = intervals(np.linspace(-20, 20, 1 << 12), Formats(16 * UNIT, 16 * UNIT, 3e38)) * 1.1
+    known = eval(text, {"np": np, "z": z}).ends()
+    monkeypatch.setattr(rounding, "MOST_IN_BLOCK", size)
+    assert np.array_equal(known, eval(text, {"np": np, "z": z}).ends())
+    assert (1 + np.tanh(z)).errors()[:, -1].all() and not np.floor(z).errors()[
+        :, z.value % 1 > 0.1
+    ].any()

@@ -10,6 +10,7 @@ from problems import DISHONEST, HONEST, SMALL, small_reference
 from accelopt.evaluation import Status
 from accelopt.kernels.nki.referee import precision
 from accelopt.kernels.nki.referee.comparison import ComparisonVerdict, Gate, usual_size
+from accelopt.kernels.nki.referee.norms import row_norms
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.referee.trials import (
     END,
@@ -20,7 +21,9 @@ from accelopt.kernels.nki.referee.trials import (
     PUBLIC,
     STRESS,
     SWEEP,
+    Trial,
     TrialStore,
+    trial_on,
 )
 
 
@@ -39,24 +42,29 @@ def judged(
     store = TrialStore(folder / "trials")
     judge = Gate(rel_tol=3e-5 if problem == "mamba" else 2e-5)
     public = store.get(reference, PUBLIC[0])
-    found, usual = [], [*map(usual_size, public.expected, public.sizes)]
+    judge = judge._replace(usual=[*map(usual_size, public.expected, public.sizes)])
+    found = []
     for name in (PUBLIC[0], HIDDEN, STRESS, ONE_SIDED, SWEEP, END, EVERY, FEW_BITS):
         trial = store.get(reference, name)
         if trial is None and name in (SWEEP, END, EVERY, FEW_BITS):
             continue
         assert trial is not None, name
-        with np.errstate(all="ignore"):
-            output = np.asarray(kernel(*trial.inputs)).astype(np.float32)
-        raw = (output,)
-
-        def in_double(trial=trial):
-            with np.errstate(all="ignore"):
-                double = np.asarray(kernel(*map(precision.in_double, trial.inputs)))
-            return reference.kernel_outputs((double,), trial.expected)
-
-        own = judge._replace(in_double=in_double, usual=usual)
-        found.append(own.judge(trial, raw, reference.kernel_outputs(raw, trial.expected)))
+        found.append(judged_on(trial, reference, kernel, judge))
     return found
+
+
+def judged_on(trial: Trial, reference: Reference, kernel, judge: Gate) -> ComparisonVerdict:
+    def run(inputs):
+        with np.errstate(all="ignore"):
+            return np.asarray(kernel(*inputs))
+
+    def in_double():
+        double = run([*map(precision.in_double, trial.inputs)])
+        return reference.kernel_outputs((double,), trial.expected)
+
+    raw = (run(trial.inputs).astype(np.float32),)
+    own = judge._replace(in_double=in_double, mirrored=lambda: trial.mirrored(reference))
+    return own.judge(trial, raw, reference.kernel_outputs(raw, trial.expected))
 
 
 def cases(table):
@@ -97,3 +105,18 @@ def test_what_is_right_only_for_the_public_draws_is_refused(problem, name, folde
     failed = [v for v in judged(reference, everyday.DISHONEST[problem][name], folder) if v.message]
     assert failed
     assert all(verdict.status is Status.WRONG_NUMBERS for verdict in failed)
+
+
+@pytest.mark.parametrize("z", [-19.0, -30.0])
+def test_a_gate_may_cancel_on_the_scale_of_what_it_lets_through(z, folder):
+    """Of a large element through a gate that is nearly shut a sigmoid by tanh keeps no digit, in float32 or in
+    float64; who shuts the gate is off by less than all that is usual, and is wrong."""
+    reference = Reference(everyday.reference("gated", folder))
+    h, x, w = reference.inputs(0)
+    h[0, 5], x[0] = 9000, z * w[:, 5] / np.square(w[:, 5]).sum()
+    trial = trial_on(reference, STRESS, [h, x, w], precision.Precision())
+    judge = Gate(usual=(usual_size(trial.expected[0], row_norms(trial.expected[0])),))
+    kernels = everyday.HONEST["gated"]["by tanh"], everyday.DISHONEST["gated"]["zero below -8"]
+    honest, cut = (judged_on(trial, reference, kernel, judge) for kernel in kernels)
+    assert honest.status is Status.CORRECT, honest.message
+    assert cut.status is Status.WRONG_NUMBERS
