@@ -33,6 +33,7 @@ MOST_IN_BLOCK = 1 << 15  # elements whose intermediate results stay in the proce
 WHOLE = 1 << 8, 1 << 24  # the largest number to which all are whole in bfloat16, and in float32
 MOST_BITS = 16  # behind the point, of factors whose products may be summed without rounding
 LOGARITHM = 1e-2  # to which an exponent is known that may be subtracted after the sum as well
+SOME = 32  # elements of which one tells as a rule that an array has not whole numbers alone
 CONTRACTED = 128  # rows that the Tensor engine sums before it rounds
 _ARITHMETIC = (np.add, np.subtract, np.multiply, np.divide)
 _SIGNS = (np.abs, np.negative)  # which round nothing
@@ -139,7 +140,16 @@ class Interval(NDArrayOperatorsMixin):
     def __iter__(self) -> Iterator[Any]:
         if self.value.ndim == 1 and self.formats.plain is not None:
             return iter(self.plain())  # as numbers, of which a loop in Python may take very many
-        return (self[at] for at in range(len(self)))
+        if self.is_exact or self.value.ndim < 2:
+            return (self[at] for at in range(len(self)))
+        return self._rows()
+
+    def _rows(self) -> Iterator[Interval]:
+        """Views along the first axis, of which a loop over time takes very many."""
+        for at, ends in enumerate(zip(self.value, self.low, self.high, strict=True)):
+            found = self._like(*ends, None if self.shared is None else self.shared[at])
+            found.extreme = self.extreme
+            yield found
 
     def __getitem__(self, key: Any) -> Any:
         key = values(key)
@@ -223,6 +233,8 @@ class Interval(NDArrayOperatorsMixin):
     def _ufunc(self, ufunc: np.ufunc, method: str, inputs: Any, kwargs: dict[str, Any]) -> Any:
         if kwargs:
             kwargs = {k: v for k, v in kwargs.items() if k not in ("dtype", "casting")}
+        if ufunc in _ARITHMETIC and method == "__call__" and not kwargs and _of_one_shape(*inputs):
+            return self._arithmetic(ufunc, *inputs)
         if ufunc is np.matmul:
             return self._bilinear(ufunc, inputs, kwargs)
         if ufunc is np.add and method == "reduce":
@@ -478,9 +490,9 @@ class Interval(NDArrayOperatorsMixin):
         """True of what was made of the inputs and has whole numbers alone, and such ends."""
         if self.is_exact or not self.value.size:
             return False
-        for one in (self.value, self.low, self.high):
-            for at in (0, one.size // 2, -1):
-                if not (some := float(one.item(at))).is_integer() and math.isfinite(some):
+        for one in (self.value, self.low, self.high):  # some of which tell, but of lines of zeros
+            for some in one.flat[:: one.size // SOME + 1].tolist():
+                if not some.is_integer() and math.isfinite(some):
                     return False
         whole = ((one == np.rint(one)) | ~np.isfinite(one) for one in self.parts()[:3])
         return all(one.all() for one in whole)
@@ -681,6 +693,18 @@ def _shared_by_many(operands: Sequence[Any]) -> Sequence[Any]:
         one.shared_by_many() if isinstance(one, Interval) and one.value.size < count else one
         for one in operands
     ]
+
+
+def _of_one_shape(first: Any, second: Any) -> bool:
+    """True for two small intervals of one shape, numbers in floating point that have many bits."""
+    return (
+        isinstance(first, Interval)
+        and isinstance(second, Interval)
+        and first.value.shape == second.value.shape
+        and first.value.size <= MOST_IN_BLOCK
+        and first.value.dtype.kind == second.value.dtype.kind == "f"
+        and not first.formats.few_bits
+    )
 
 
 def _signs(like: np.ndarray) -> np.ndarray:
