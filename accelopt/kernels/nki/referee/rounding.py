@@ -156,7 +156,16 @@ class Interval(NDArrayOperatorsMixin):
     def __iter__(self) -> Iterator[Any]:
         if self.value.ndim == 1 and self.formats.plain is not None:
             return iter(self.plain())  # as numbers, of which a loop in Python may take very many
-        return (self[at] for at in range(len(self)))
+        if self.is_exact or self.value.ndim < 2:
+            return (self[at] for at in range(len(self)))
+        return self._rows()
+
+    def _rows(self) -> Iterator[Interval]:
+        """Views along the first axis, of which a loop over time takes very many."""
+        for at, ends in enumerate(zip(self.value, self.low, self.high, strict=True)):
+            found = self._like(*ends, None if self.shared is None else self.shared[at])
+            found.extreme, found.whole = self.extreme, self.whole
+            yield found
 
     def __getitem__(self, key: Any) -> Any:
         key = values(key)
@@ -248,6 +257,8 @@ class Interval(NDArrayOperatorsMixin):
     def _ufunc(self, ufunc: np.ufunc, method: str, inputs: Any, kwargs: dict[str, Any]) -> Any:
         if kwargs:
             kwargs = {k: v for k, v in kwargs.items() if k not in ("dtype", "casting")}
+        if ufunc in _ARITHMETIC and method == "__call__" and not kwargs and _of_one_shape(*inputs):
+            return self._arithmetic(ufunc, *inputs)
         if ufunc is np.matmul:
             return self._bilinear(ufunc, inputs, kwargs)
         if ufunc is np.add and method == "reduce":
@@ -701,6 +712,18 @@ def _shared_by_many(operands: Sequence[Any]) -> Sequence[Any]:
     ]
 
 
+def _of_one_shape(first: Any, second: Any) -> bool:
+    """True for two small intervals of one shape, numbers in floating point that have many bits."""
+    return (
+        isinstance(first, Interval)
+        and isinstance(second, Interval)
+        and first.value.shape == second.value.shape
+        and first.value.size <= MOST_IN_BLOCK
+        and first.value.dtype.kind == second.value.dtype.kind == "f"
+        and not first.formats.few_bits
+    )
+
+
 def _signs(like: np.ndarray) -> np.ndarray:
     """For each element which of two ends, drawn."""
     return np.asarray(np.random.default_rng(like.size).random(like.shape) < 0.5)
@@ -735,8 +758,8 @@ def _noted(found: Any, name: str, given: Sequence[Any]) -> Any:
     """What a function of this name made of what is given; of whole numbers alone it may be such, wherever its
     blocks end."""
     if isinstance(found, Interval) and not found.is_exact:
-        made = name in _MAKE_WHOLE and len(given) == 1 or name == "floor_divide"
-        found.whole = made or name in _STAY_WHOLE and all(map(_is_whole, given))
+        made = (name in _MAKE_WHOLE and len(given) == 1) or name == "floor_divide"
+        found.whole = made or (name in _STAY_WHOLE and all(map(_is_whole, given)))
     return found
 
 

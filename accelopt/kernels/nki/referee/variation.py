@@ -36,7 +36,8 @@ DEPENDENT = (
     "other: {}; use nl.sequential_range there"
 )
 
-PARTITIONS = 128  # a dimension is cut by one tile of these, which leaves it whole tiles
+PARTITIONS = 128  # of a tile: dimensions are cut to whole ones
+BLOCK = 8  # tiles, the most that kernels take at once
 LEAST = 2 * PARTITIONS  # dimensions below are heads, states, taps
 
 NONE_SET = 0.1  # of the rows of a mask
@@ -380,22 +381,27 @@ def _fits(reference: Reference, inputs: Sequence[Any]) -> bool:
 
 
 def other_shapes(inputs: Sequence[Any]) -> Iterator[list[Any]]:
-    """`inputs` cut to other shapes that a problem may well have: all of their larger dimensions one
-    tile shorter, then each of these sizes alone, the largest first. The same size is cut everywhere:
-    it is the same dimension."""
+    """`inputs` cut to other shapes that a problem may well have: all of their larger dimensions to fewer
+    tiles, then each of these sizes alone, the largest first. The same size is cut everywhere: it is the same
+    dimension. Different ones stay different, and blocks of up to `BLOCK` tiles are left the same part as by
+    one tile less: what is left of large ones costs little."""
     arrays = [value for value in inputs if isinstance(value, np.ndarray)]
     sizes = {size for array in arrays for size in array.shape}
     sizes = {size for size in sizes if size >= LEAST and size % PARTITIONS == 0}
+    fewer = {
+        size: min(size, number * BLOCK * PARTITIONS) - PARTITIONS
+        for number, size in enumerate(sorted(sizes), 1)
+    }
     if len(sizes) > 1:
-        yield [_cut(value, sizes) for value in inputs]
-    for size in sorted(sizes, reverse=True):
-        yield [_cut(value, {size}) for value in inputs]
+        yield [_cut(value, fewer) for value in inputs]
+    for size in reversed(fewer):
+        yield [_cut(value, {size: fewer[size]}) for value in inputs]
 
 
-def _cut(value: Any, sizes: set[int]) -> Any:
+def _cut(value: Any, sizes: Mapping[int, int]) -> Any:
     if not isinstance(value, np.ndarray):
         return value
-    kept = tuple(slice(n - PARTITIONS if n in sizes else n) for n in value.shape)
+    kept = tuple(slice(sizes.get(n, n)) for n in value.shape)
     return np.ascontiguousarray(value[kept]) if value.ndim else value
 
 

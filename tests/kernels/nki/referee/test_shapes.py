@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from kernel_heads import neuronxcc_kernel
 from warm import verdict
 
 from accelopt.evaluation import Status
+from accelopt.kernels.nki.referee.variation import other_shapes
 
 REFERENCE = Path(__file__).parents[3] / "hostile" / "references" / "silu.py"  # (256, 512)
 
@@ -47,3 +49,17 @@ def test_of_a_reference_at_one_size_alone_a_kernel_holds_for_that(tmp_path):
     assert evaluation.status is Status.CORRECT, evaluation.message
     assert evaluation.holds_for == "these shapes"
     assert evaluation.notes == ("for these shapes: the reference takes no others to try it at",)
+
+
+@pytest.mark.parametrize(
+    ("shape", "others"),
+    [
+        ((256, 512), [(128, 384), (256, 384), (128, 512)]),
+        ((4096, 2048), [(1920, 896), (1920, 2048), (4096, 896)]),
+        ((2048, 10944), [(896, 10944)]),  # 10,944 is no whole number of tiles
+    ],
+)
+def test_other_shapes_are_small_and_leave_blocks_the_same_part(shape, others):
+    """As one tile less does: of blocks of 1,024 elements 896."""
+    found = [np.shape(one) for (one,) in other_shapes([np.empty(shape, np.int8)])]
+    assert found == others
