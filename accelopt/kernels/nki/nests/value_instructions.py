@@ -222,7 +222,14 @@ class Calculation(Instructions):
         def times(found: Value, factor: float) -> Value:
             return builder.apply("multiply", found, builder.constant(factor))
 
-        single = {v for v in order if self.reading.uses.get(v, 1) == 1}
+        def is_shifted(found: Value) -> bool:
+            numbers = sorted(map(is_number, found.arguments))
+            tiles = [v.kind == "input" for v in found.arguments if not is_number(v)]
+            shifts = found.function in ("add", "subtract") and numbers == [False, True]
+            return shifts and tiles == [True]
+
+        # Who takes a tile takes it less a number, too: that is no step of its own.
+        single = {v for v in order if self.reading.uses.get(v, 1) == 1 or is_shifted(v)}
         try:
             return select(list(order), is_number, single, times)
         except NoEngine as error:

@@ -144,6 +144,23 @@ def test_a_sum_and_the_squares_about_its_mean_come_of_one_pass(dialect: Dialect)
 
 
 @pytest.mark.parametrize("dialect", TARGETS)
+def test_a_tile_less_a_number_is_no_step_of_its_own(dialect: Dialect) -> None:
+    """Whoever takes it takes the tile with the number: Vector before it multiplies, Scalar as a bias."""
+    backward = written(
+        "backward", {"m": 128, "n": 256}, {"x": (128, 256), "dy": (128, 256)},
+        "total[m] = add[n](x[m, n])",
+        "both[m] = add[n](dy[m, n] * (x[m, n] - total[m]))",
+        "squares[m] = add[n](square(x[m, n] - total[m]))",
+        "out[m] = both[m] / squares[m]",
+    )  # fmt: skip
+    nest = next(n for n in starting_nests(backward, TARGETS[dialect]) if len(n.stages) == 1)
+    source = text_of(backward, nest, dialect)
+    assert source.count("op0=nl.subtract") == source.count("scalar_tensor_tensor(") == 1, source
+    assert "bias=" in source
+    check(backward, nest, dialect)
+
+
+@pytest.mark.parametrize("dialect", TARGETS)
 def test_a_large_tile_comes_in_parts(dialect: Dialect) -> None:
     """Of at least 256 KiB each: work on the first begins while the last are brought."""
     whole = written("whole", {"m": 128, "n": 8192}, {"x": (128, 8192)}, "out[m, n] = x[m, n] * 2.0")
