@@ -578,6 +578,10 @@ class Interval(NDArrayOperatorsMixin):
         places = [n for n, arg in enumerate(args) if isinstance(values(arg), np.ndarray)]
         if len(places) != 2:
             return self._apply(function, args, kwargs)
+        shape = np.shape(values(args[1]))
+        if function in (np.matmul, np.dot) and shape[1:] in ((), (1,)) and not kwargs:
+            vector = args[1] if len(shape) == 1 else args[1][:, 0]  # no work for the Tensor engine
+            return _sum(args[0] * vector, -1, keepdims=len(shape) > 1)
         value = np.asarray(function(*values(args), **kwargs))
         first, second = (args[n] for n in places)
         terms = _terms(values(first), values(second), value)
@@ -758,24 +762,21 @@ def _noted(found: Any, name: str, given: Sequence[Any]) -> Any:
     """What a function of this name made of what is given; of whole numbers alone it may be such, wherever its
     blocks end."""
     if isinstance(found, Interval) and not found.is_exact:
-        made = (name in _MAKE_WHOLE and len(given) == 1) or name == "floor_divide"
-        found.whole = made or (name in _STAY_WHOLE and all(map(_is_whole, given)))
+        found.whole = name == "floor_divide" or (name in _MAKE_WHOLE and len(given) == 1)
+        found.whole |= name in _STAY_WHOLE and all(map(_is_whole, given))
     return found
 
 
 def _is_whole(given: Any) -> bool:
     """True of whole numbers: integers, constants and inputs that are such, and what is made of them by what leaves
     them so. What else is whole by its values (1 + erf(9)) honest forms may round."""
-    if isinstance(given, Interval):
-        if given.whole or not given.is_exact or given.value.dtype.kind in "iub":
-            return given.whole or given.value.dtype.kind in "iub"
-        given = given.value
-    if not isinstance(given, (np.ndarray, np.number, float)):
+    array = np.asarray(values(given))
+    if array.dtype.kind != "f":
         return True
-    array = np.asarray(given)
-    return array.dtype.kind in "iub" or bool(
-        (array.ravel()[:1] == np.rint(array.ravel()[:1])).all() and (array == np.rint(array)).all()
-    )
+    if isinstance(given, Interval) and (given.whole or not given.is_exact):
+        return given.whole
+    parts = (array.flat[:1], array)  # of which the first tells nearly always
+    return all(np.array_equal(part, np.rint(part)) for part in parts)
 
 
 def _intervals_in(given: Any) -> Iterator[Interval]:

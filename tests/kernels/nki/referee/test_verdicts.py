@@ -120,3 +120,16 @@ def test_a_gate_may_cancel_on_the_scale_of_what_it_lets_through(z, folder):
     honest, cut = (judged_on(trial, reference, kernel, judge) for kernel in kernels)
     assert honest.status is Status.CORRECT, honest.message
     assert cut.status is Status.WRONG_NUMBERS
+
+
+def test_a_product_with_a_vector_may_be_summed_in_a_line(folder):
+    """Where sums go far up and come back, float32 rounds what they are on the way (IEEE 754)."""
+    reference = Reference(everyday.reference("matvec", folder))
+    a, x = reference.inputs(0)
+    a[:, : a.shape[1] // 2] += 2
+    a[:, a.shape[1] // 2 :] -= 2
+    trial = trial_on(reference, STRESS, [a, x + np.float32(0.3)], precision.Precision())
+    judge = Gate(usual=(usual_size(trial.expected[0], row_norms(trial.expected[0])),))
+    kernels = [*everyday.HONEST["matvec"].values(), lambda a, x: a[:, 1:] @ x[1:, None]]
+    found = [judged_on(trial, reference, kernel, judge).status for kernel in kernels]
+    assert found == [Status.CORRECT, Status.CORRECT, Status.WRONG_NUMBERS]
