@@ -18,7 +18,6 @@ from accelopt.algorithm import ir
 from accelopt.algorithm.axis_joining import joined
 from accelopt.algorithm.canonical_rewriting import rewritten, whole
 from accelopt.algorithm.choice_cells import by_fewest_cuts
-from accelopt.algorithm.common_factors import NEGATED
 from accelopt.algorithm.definitions import DefinedOutput, UndefinedOutput, algorithm_of, put
 from accelopt.algorithm.functions import ROUNDINGS
 from accelopt.algorithm.index import Axis, Index, digits, index_of
@@ -90,7 +89,7 @@ def normal_form(algorithm: ir.Algorithm) -> ir.Algorithm:
         flat = Axis("o0", math.prod(array.shape))
         place = index_of(flat) if flat.extent > 1 else Index()
         value = composed.result(array, digits(place, array.shape))
-        value = rewritten(values, value, functools.partial(_as_product, values))
+        value = rewritten(values, value, functools.partial(_turned, values))
         axes, value = joined(values, (flat,), whole(values, value))
         value = rewritten(values, whole(values, value), functools.partial(by_fewest_cuts, values))
         axes, value = joined(values, axes, value)
@@ -104,22 +103,11 @@ def normal_form(algorithm: ir.Algorithm) -> ir.Algorithm:
     return algorithm_of(values, "", inputs, outputs)
 
 
-def _as_product(values: Values, value: Value) -> Value:
-    """What a comparison leaves of a value as their product, which it is of numbers that are finite; a comparison as
-    one of those that are not `TURNED`."""
-    if not isinstance(value, Application):
+def _turned(values: Values, value: Value) -> Value:
+    """A comparison as one of those that are not `TURNED`."""
+    if not isinstance(value, Application) or value.function not in TURNED:
         return value
-    if value.function in TURNED:
-        return apply(values, TURNED[value.function], value.arguments[::-1])
-    zero = values.number(0)
-    if value.function != "select" or zero not in value.arguments[1:]:
-        return value
-    test, on_true, on_false = value.arguments
-    if not isinstance(test, Application) or test.function not in NEGATED:
-        return value
-    other = values.same(Application(NEGATED[test.function], test.arguments))
-    kept, holds = (on_true, test) if on_false is zero else (on_false, _as_product(values, other))
-    return values.product([(kept, 1.0), (holds, 1.0)])
+    return apply(values, TURNED[value.function], value.arguments[::-1])
 
 
 def _is_all(value: Value, axis: Axis, inputs: Sequence[ir.Array]) -> TypeGuard[Element]:

@@ -27,8 +27,8 @@ HELD = {
          f"kept[m] = add[n]({P} * greater_equal({P}, next[m]))",
          f"out[m, n] = {P} * greater_equal({P}, next[m]) / kept[m]"],
         ["top[m] = maximum[n](exp(x[m, n]))",
-         "next[m] = maximum[n](select(greater_equal(exp(x[m, n]), top[m]), 0.0, exp(x[m, n])))",
-         "kept[m] = add[n](select(greater_equal(exp(x[m, n]), next[m]), exp(x[m, n]), 0.0))",
+         "next[m] = maximum[n](exp(x[m, n]) * greater(top[m], exp(x[m, n])))",
+         "kept[m] = add[n](exp(x[m, n]) * less_equal(next[m], exp(x[m, n])))",
          "out[m, n] = exp(x[m, n]) * greater_equal(exp(x[m, n]), next[m]) / kept[m]"],
     ),
     "a common factor of terms": (
