@@ -21,7 +21,7 @@ run: install
 		--out runs/$(or $(TARGET),$(DIALECT),first)
 
 test: install
-	$(BIN)/python -m pytest -m 'not slow and not gpu' -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -m 'not slow and not gpu' -n 3 --dist loadfile --no-loadscope-reorder
 
 test-slow: install
 	$(BIN)/python -m pytest -m slow
