@@ -21,15 +21,8 @@ from accelopt.sim.dialects.dialect import Dialect
 BY_MEMBER = ("ways", "contracted", "streamed", "resident", "ahead", "engines", "spread", "turned")
 """Fields of a nest whose entries begin with the definition that they are about."""
 TOGETHER = (
-    "appended",
-    "repeated",
-    "brought",
-    "splits",
-    "inlined",
-    "accumulated",
-    "diagonals",
-    "along_free",
-)
+    "appended", "repeated", "brought", "splits", "inlined", "accumulated", "diagonals", "along_free",
+)  # fmt: skip
 """Fields of a nest that say what the definitions are."""
 
 

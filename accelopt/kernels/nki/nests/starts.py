@@ -104,23 +104,26 @@ def choices(algorithm: ir.Algorithm, target: str) -> Iterator[Nest]:
 
 
 def _sums_of_shared_elements(algorithm: ir.Algorithm) -> Iterator[str]:
-    """Products with ones of what another combines over the same axes too: where no product can, or where one takes
-    the result of the other. An array that comes transposed once is read by both."""
+    """Products with ones of elements that another reduction takes too: an array that comes transposed once is read
+    by both."""
     combined = [d for d in algorithm.definitions if isinstance(d, ir.Reduce)]
-    taken = {d.out: {p for p in ir.reads_in(d) if {*d.reduced} <= ir.axes_of(p)} for d in combined}
     for definition in combined:
         with suppress(NotNested):
             along_free(definition)
-            for other in combined:
-                same = other.reduced == definition.reduced and other.axes == definition.axes
-                if other is definition or not same or not taken[other.out] & taken[definition.out]:
-                    continue
-                makes = {definition.out: other.out, other.out: definition.out}
-                if product_in(other) is None or any(
-                    one in made_of(algorithm, of) for one, of in makes.items()
-                ):
-                    yield definition.out
-                    break
+            others = (other for other in combined if other is not definition)
+            if any(_are_better_together(algorithm, definition, other) for other in others):
+                yield definition.out
+
+
+def _are_better_together(algorithm: ir.Algorithm, product: ir.Reduce, other: ir.Reduce) -> bool:
+    """Whether two take the same elements over the same axes, and the other can be no product, or one takes the result
+    of the other."""
+    if (other.reduced, other.axes) != (product.reduced, product.axes):
+        return False
+    taken = ({r for r in ir.reads_in(d) if {*d.reduced} <= ir.axes_of(r)} for d in (product, other))
+    pairs = (product.out, other.out), (other.out, product.out)
+    depends = any(first in made_of(algorithm, second) for first, second in pairs)
+    return bool(set.intersection(*taken)) and (depends or product_in(other) is None)
 
 
 def _scaled_elements(algorithm: ir.Algorithm) -> Iterator[str]:

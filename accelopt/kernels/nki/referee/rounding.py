@@ -55,18 +55,9 @@ _ARRANGE = {
 }
 _ARRANGE |= {"expand_dims", "broadcast_to", "moveaxis", "roll", "flip", "tile", "diagonal"}
 # Of whole numbers these make such, and of any numbers the others: by name, as functions and methods of arrays.
-_STAY_WHOLE = {
-    "add",
-    "subtract",
-    "multiply",
-    "maximum",
-    "minimum",
-    "negative",
-    "absolute",
-    "square",
-}
-_STAY_WHOLE |= {"where", "clip", "sum", "cumsum", "prod", "max", "min", "amax", "amin", "remainder"}
-_STAY_WHOLE |= {"astype", "matmul", "dot", "fmod"}
+_STAY_WHOLE = {"add", "subtract", "multiply", "square", "negative", "absolute", "remainder", "fmod"}
+_STAY_WHOLE |= {"maximum", "minimum", "where", "clip", "max", "min", "amax", "amin", "astype"}
+_STAY_WHOLE |= {"sum", "cumsum", "prod", "matmul", "dot"}
 _MAKE_WHOLE = {"rint", "floor", "ceil", "trunc", "fix", "sign", "round", "around"}
 _BITS = ("view", "tobytes", "tofile", "byteswap", "setfield")
 
@@ -113,9 +104,8 @@ class Interval(NDArrayOperatorsMixin):
         self.value, self.low, self.high, self.formats = value, low, high, formats
         self.shared = shared
         self.extreme = False  # the largest, or the least, of a line
-        self.whole = (
-            False  # numbers, as rint leaves them: what is known to lie between two of them is one
-        )
+        # Numbers as rint leaves them: what is known to lie between two of them is one.
+        self.whole = False
         self._view_of: tuple[Interval, Callable[[np.ndarray], Any]] | None = None
 
     # What an array has -------------------------------------------------------------------------
@@ -156,16 +146,7 @@ class Interval(NDArrayOperatorsMixin):
     def __iter__(self) -> Iterator[Any]:
         if self.value.ndim == 1 and self.formats.plain is not None:
             return iter(self.plain())  # as numbers, of which a loop in Python may take very many
-        if self.is_exact or self.value.ndim < 2:
-            return (self[at] for at in range(len(self)))
-        return self._rows()
-
-    def _rows(self) -> Iterator[Interval]:
-        """Views along the first axis, of which a loop over time takes very many."""
-        for at, ends in enumerate(zip(self.value, self.low, self.high, strict=True)):
-            found = self._like(*ends, None if self.shared is None else self.shared[at])
-            found.extreme, found.whole = self.extreme, self.whole
-            yield found
+        return (self[at] for at in range(len(self)))
 
     def __getitem__(self, key: Any) -> Any:
         key = values(key)
