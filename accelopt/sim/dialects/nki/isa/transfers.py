@@ -49,6 +49,8 @@ def descriptors(dge_mode: Any, engine: Any = enums.engine.unknown) -> dict[str, 
 def check_descriptors(dge_mode: Any, target: TensorView, source: TensorView) -> None:
     """Hardware descriptor generation begins with NeuronCore-v3 and converts nothing (NKI 0.3)."""
     mode = _mode(dge_mode)
+    for view in (target, source):
+        _check_addresses(mode, view)
     if mode is not enums.dge_mode.hwdge:
         return
     if generation() < 3:
@@ -58,6 +60,19 @@ def check_descriptors(dge_mode: Any, target: TensorView, source: TensorView) -> 
         given = f"{dtypes.name_of(source.dtype)} to {dtypes.name_of(target.dtype)}"
         mend = "Use .view to reinterpret, or dge_mode.swdge to convert."
         refuse(KernelTypeError("dge_mode", f"hwdge moves bytes and cannot convert {given}.", mend))
+
+
+def _check_addresses(mode: enums.dge_mode, view: TensorView) -> None:
+    """Descriptors that are made before the run know no index of the run; the hardware takes a run-time
+    start address, and only software a list of them (vendor's nki.isa.dma_copy)."""
+    chosen = math.prod(math.prod(item.index.shape) for item in view.gathered)
+    mend = "Use nisa.dge_mode.swdge, or leave dge_mode out."
+    if view.gathered and mode is enums.dge_mode.none:
+        said = f"{view!r} is indexed at run time, and dge_mode.none makes descriptors before."
+        refuse(KernelValueError("dge_mode", said, mend))
+    if chosen > 1 and mode is enums.dge_mode.hwdge:
+        said = f"{view!r} has {chosen} run-time indices, and hwdge takes one start address."
+        refuse(KernelValueError("dge_mode", said, mend))
 
 
 @instruction
@@ -112,7 +127,7 @@ def dma_compute(
     for number, source in enumerate(others):
         into, moved = transferred("dma_compute", target, source)
         adds = "add" if own or number else None
-        made = "software" if target.gathered else "static"
+        made = "software" if target.gathered or moved.gathered else "static"
         transfer(into, moved, oob_mode=behaviour.name, accumulate=adds, descriptors=made)
     if not others:
         fail(KernelValueError("dma_compute", "every source is dst itself."))
@@ -135,6 +150,7 @@ def dma_transpose(
     target, source = endpoint(dst, "dst", COPY_FIRST), endpoint(src, "src", COPY_FIRST)
     assignment.check_writable(target)
     hardware = _mode(dge_mode) is enums.dge_mode.hwdge
+    _check_addresses(_mode(dge_mode), source)
     if source.itemsize != 2 and generation() >= 3 and hardware:
         said = f"a hardware DMA transpose moves elements of two bytes, not {source.dtype}."
         refuse(KernelTypeError("dma_transpose_dtype", said))
