@@ -103,7 +103,8 @@ def measure(case: Case, repeats: int, check: bool) -> Measurement:
     """Runs one problem, alternating between the core and NumPy."""
     standin.install()
     from accelopt.sim.compute import compile_program
-    from accelopt.sim.dialects.neuronxcc.launch import shape_results, tensors_of
+    from accelopt.sim.dialects.neuronxcc.arguments import tensors_of
+    from accelopt.sim.dialects.neuronxcc.launch import shape_results
 
     np.random.seed(0)
     task, module = load_module(case.task), load_module(case.kernel)

@@ -231,7 +231,7 @@ def _trace(payload: Mapping[str, Any], report: Callable[[KernelError], None] | N
 def _annotated(kernel: Any) -> list[Any]:
     """The arguments that a kernel's own annotations tell (fp32 where they name no format) and its
     default values. Raises UnknownShapes."""
-    from accelopt.sim.dialects.neuronxcc.kernel import annotations_of
+    from accelopt.sim.dialects.neuronxcc.arguments import annotations_of
     from accelopt.sim.dialects.neuronxcc.typing import TensorAnnotation
     from accelopt.sim.trace import AbstractTensor
 

@@ -32,8 +32,8 @@ def trace(func: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
 
 
 def baremetal(kernel: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
-    """A kernel compiled and run on a device without a framework: here, on the simulated core.
-    Keeps a simulated NEFF and NTFF under `save_neff_name` and `save_trace_name`."""
+    """A kernel compiled and run on a device without a framework: here, on the simulated core, which
+    leaves no compiled file and no trace."""
     return jit(kernel, mode="baremetal", **kwargs)
 
 
@@ -44,7 +44,7 @@ def benchmark(kernel: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
 
 
 def profile(func: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
-    """As benchmark; leaves NEFF, NTFF and a JSON summary in `working_directory`."""
+    """As benchmark; there is nothing that a profiler could read."""
     return jit(func, mode="profile", **kwargs)
 
 

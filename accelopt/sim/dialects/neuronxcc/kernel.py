@@ -8,28 +8,25 @@ from __future__ import annotations
 
 import builtins
 import functools
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
 from typing import Any
-
-import numpy as np
 
 from accelopt.sim import kernel_loading, rules
 from accelopt.sim.affine import Affine, LoopVariable, variable
 from accelopt.sim.call_sites import running_line
 from accelopt.sim.dialects.host import HOST, arrays_of, in_framework_of, tell
 from accelopt.sim.dialects.neuronxcc import results, rewriting
+from accelopt.sim.dialects.neuronxcc.arguments import annotated, declared
 from accelopt.sim.dialects.neuronxcc.builder import parse_dtype
 from accelopt.sim.dialects.neuronxcc.index import TileIndex, number_of
 from accelopt.sim.dialects.neuronxcc.index_min_max import kernel_max, kernel_min
 from accelopt.sim.dialects.neuronxcc.neuronxcc_tensor import NeuronxccTensor
-from accelopt.sim.dialects.neuronxcc.tensor import TensorView, whole
 from accelopt.sim.errors import KernelError, KernelTypeError, SourceLine
 from accelopt.sim.loops import KernelRange
 from accelopt.sim.program import LoopKind, Program
 from accelopt.sim.rules import kernels
-from accelopt.sim.trace import AbstractTensor, declare_argument, raise_if_awaited, trace
+from accelopt.sim.trace import raise_if_awaited, trace
 from accelopt.sim.tracer import Conventions, Returned, Tracer, active
 
 HOST_MODES = frozenset({"baremetal", "benchmark", "profile", "simulation"})
@@ -92,14 +89,12 @@ class Kernel:
         return in_framework_of((args, kwargs), self._run(plain, words, target))
 
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any], target: str) -> Any:
-        """On the host: the results as NumPy arrays, measured and kept in files as the mode asks."""
+        """On the host: the results as NumPy arrays, measured where the mode asks for it."""
         from accelopt.sim.dialects.neuronxcc import launch
 
         program = trace_kernel(self, args, kwargs, target=target)
         rules.check(program)
         tell(program)
-        if self.mode in HOST_MODES:
-            launch.keep_files(program, self.options)
         if self.mode in MEASURED_MODES:
             measured = self.options.get("measured_by") or self
             self.benchmark_result = measured.benchmark_result = launch.benchmark(program)
@@ -150,14 +145,11 @@ def trace_kernel(
         ):
             tracer.refuse(kernels.stack_allocator_alone())
         tracer.force_auto_allocation = bool(wrapped.options.get("force_auto_alloc"))
-        names = parameter_names(function, args, kwargs or {})
-        values = [
-            _argument(tracer, name, value)
-            for name, value in zip(names, [*args, *(kwargs or {}).values()], strict=True)
-        ]
-        positional, keyword = values[: len(args)], values[len(args) :]
-        named = dict(zip(kwargs or {}, keyword, strict=True))
-        _check_parameters(tracer, function, positional, named)
+        positional, named = declared(tracer, function, args, kwargs or {}, parse_dtype)
+        for value, annotation in annotated(function, positional, named):
+            if "mutable" in str(annotation):  # nt.mutable_tensor and nt.mutable
+                tracer.mutable.add(value.storage)
+                tracer.must_return.add(value.storage)
         if wrapped.writes_parameters:
             tracer.mutable |= set(tracer.arguments)
         returned = _run_grid(tracer, dimensions, function, tuple(positional), named)
@@ -265,53 +257,3 @@ KERNEL_BUILTINS = {"range": kernel_range, "min": kernel_min, "max": kernel_max}
 def _size(dimension: Any) -> int:
     """A grid dimension as a number; nl.nc(n) and nl.spmd_dim(...) know their size."""
     return max(int(getattr(dimension, "size", dimension)), 1)
-
-
-def parameter_names(
-    function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
-) -> list[str]:
-    """A name for each argument of a call; those beyond the parameters are numbered."""
-    try:
-        parameters = list(inspect.signature(function).parameters)
-    except (TypeError, ValueError):
-        parameters = []
-    padded = parameters + [f"argument{n}" for n in range(len(parameters), len(args))]
-    return [*padded[: len(args)], *kwargs]
-
-
-def _argument(tracer: Tracer, name: str, value: Any) -> Any:
-    """Arrays become tensors in HBM, also inside of lists and tuples; the rest stays as it is."""
-    if isinstance(value, (np.ndarray, AbstractTensor)):
-        if isinstance(value, np.ndarray) and value.ndim == 0:
-            return value[()]
-        element = parse_dtype(value.dtype)
-        return whole(declare_argument(tracer, name, tuple(value.shape), element))
-    if isinstance(value, (list, tuple)):
-        items = [_argument(tracer, f"{name}{n}", item) for n, item in enumerate(value)]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    return value
-
-
-def _check_parameters(
-    tracer: Tracer, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]
-) -> None:
-    """Parameters annotated nt.mutable_tensor (or nt.mutable) may be written; those annotated with
-    a shape must have it."""
-    names = list(inspect.signature(function).parameters)
-    annotations = annotations_of(function)
-    for name, value in [*zip(names, args, strict=False), *kwargs.items()]:
-        annotation = annotations.get(name)
-        if not isinstance(value, TensorView) or annotation is None:
-            continue
-        if "mutable" in str(annotation):
-            tracer.mutable.add(value.storage)
-            tracer.must_return.add(value.storage)
-        rewriting.check_annotation(value, annotation, name)
-
-
-def annotations_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """The annotations of a kernel's parameters, evaluated when its module postpones that."""
-    try:
-        return inspect.get_annotations(function, eval_str=True)
-    except Exception:  # a name that exists for type checkers only
-        return inspect.get_annotations(function)

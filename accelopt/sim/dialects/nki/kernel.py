@@ -6,16 +6,12 @@ kernel is traced again with every loop run by Python, and only that verdict coun
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 import functools
 import inspect
-import itertools
 import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from enum import Enum
-from types import FunctionType, MappingProxyType
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -25,11 +21,11 @@ from accelopt.sim import compute, kernel_loading, rules, serial
 from accelopt.sim.access import Access
 from accelopt.sim.dialects.host import HOST, arrays_of, in_framework_of, tell
 from accelopt.sim.dialects.neuronxcc import results
-from accelopt.sim.dialects.neuronxcc.kernel import annotations_of, parameter_names, run_kernel
+from accelopt.sim.dialects.neuronxcc.arguments import annotated, declared, each, leaves, tensors_of
+from accelopt.sim.dialects.neuronxcc.kernel import run_kernel
 from accelopt.sim.dialects.neuronxcc.launch import shape_results, write_back
-from accelopt.sim.dialects.neuronxcc.rewriting import check_annotation
 from accelopt.sim.dialects.neuronxcc.subscript import subscript
-from accelopt.sim.dialects.neuronxcc.tensor import TensorView, whole
+from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.dialects.nki import cores, registers, versions
 from accelopt.sim.dialects.nki.call_conventions import element_of
 from accelopt.sim.dialects.nki.language.memories import DEFAULT_TARGET
@@ -45,7 +41,7 @@ from accelopt.sim.errors import (
 )
 from accelopt.sim.program import Buffer, Engine, Instruction, Program
 from accelopt.sim.rules import operands
-from accelopt.sim.trace import AbstractTensor, declare_argument, raise_if_awaited, trace
+from accelopt.sim.trace import raise_if_awaited, trace
 from accelopt.sim.tracer import Conventions, NeedsConcrete, Returned, Tracer, active
 
 QUADRANT = 32
@@ -183,7 +179,7 @@ class Kernel:
         )
         rules.check(program)
         tell(program)
-        given = [leaf for leaf in _leaves([*args, *kwargs.values()]) if _is_array(leaf)]
+        given = tensors_of([*args, *kwargs.values()])
         arrays = [np.ascontiguousarray(array) for array in given]
         outputs = compute.execute(program, arrays)
         write_back(program, given, outputs)
@@ -294,8 +290,7 @@ def _ranks(
 ) -> int:
     """How many ranks a kernel with collectives is launched on: as many as its replica group names, or as its
     arguments have parts. Raises KernelError where these differ."""
-    arrays = [leaf for leaf in _leaves([*args, *kwargs.values()]) if _is_array(leaf)]
-    parts = {array.shape[0] for array in arrays}
+    parts = {array.shape[0] for array in tensors_of([*args, *kwargs.values()])}
     count = named or min(parts, default=1)
     if parts - {count} or count > MAX_RANKS:
         said = f"{count} ranks, and arguments of {', '.join(map(str, sorted(parts)))} parts"
@@ -309,22 +304,16 @@ def _record(
 ) -> Returned:
     function = kernel.function
     _check_signature(function)
-    names = parameter_names(function, args, kwargs)
-    values = [
-        _argument(tracer, name, value)
-        for name, value in zip(names, [*args, *kwargs.values()], strict=True)
-    ]
-    positional, keyword = values[: len(args)], values[len(args) :]
-    named = dict(zip(kwargs, keyword, strict=True))
+    positional, named = declared(tracer, function, args, kwargs, element_of)
     tracer.mutable |= set(tracer.arguments)
     if ranks:
         tracer.parts = {tensor: math.prod(tensor.shape[1:]) for tensor in tracer.arguments}
 
     def of_rank(rank: int) -> Any:
         given = positional, named
-        return _each(_of_rank(rank), "", given) if ranks else given
+        return each(_of_rank(rank), "", given) if ranks else given
 
-    _check_annotations(function, *of_rank(0))
+    annotated(function, *of_rank(0))
     if len(kernel.grid) > 1 or any(not 1 <= size <= MAX_CORES for size in kernel.grid):
         said = f"kernel{list(kernel.grid)}: a logical core has one or two cores."
         tracer.refuse(KernelTypeError("launch_grid", said, "Write kernel[2](...)."))
@@ -353,16 +342,6 @@ def _check_signature(function: Callable[..., Any]) -> None:
         versions.use("parameters after '*'")
 
 
-def _check_annotations(
-    function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]
-) -> None:
-    names = list(inspect.signature(function).parameters)
-    annotations = annotations_of(function)
-    for name, value in [*zip(names, args, strict=False), *kwargs.items()]:
-        if isinstance(value, TensorView) and annotations.get(name) is not None:
-            check_annotation(value, annotations[name], name)
-
-
 def _check_schedule(tracer: Tracer, schedule: tuple[tuple[str, str], ...]) -> None:
     named = tracer.named
     for later, earlier in schedule:
@@ -377,64 +356,13 @@ def _check_schedule(tracer: Tracer, schedule: tuple[tuple[str, str], ...]) -> No
 
 def _check_results(tracer: Tracer, returned: Any) -> None:
     """Outputs live in nl.shared_hbm (NKI 0.3)."""
-    for leaf in _leaves(returned):
+    for leaf in leaves(returned):
         private = isinstance(leaf, TensorView) and leaf.storage.buffer is Buffer.HBM
         if private and leaf.storage not in tracer.arguments:
             mend = "Make it with buffer=nl.shared_hbm."
             tracer.refuse(operands.wrong_memory("return value", repr(leaf), "shared HBM", mend))
 
 
-def _is_array(value: Any) -> bool:
-    return isinstance(value, AbstractTensor) or (isinstance(value, np.ndarray) and value.ndim > 0)
-
-
-def _is_record(value: Any) -> bool:
-    """True for an instance of a kernel's own class, whose fields may be arrays."""
-    plain = (type, Enum, FunctionType, np.generic, np.dtype)
-    return hasattr(value, "__dict__") and not isinstance(value, plain) and not callable(value)
-
-
-def _argument(tracer: Tracer, name: str, value: Any) -> Any:
-    """Arrays become tensors in HBM, also in sequences, dicts and fields of objects."""
-
-    def declared(name: str, value: Any) -> Any:
-        if isinstance(value, np.ndarray) and value.ndim == 0:
-            return value[()]
-        if not _is_array(value):
-            return value
-        return whole(declare_argument(tracer, name, tuple(value.shape), element_of(value.dtype)))
-
-    return _each(declared, name, value)
-
-
 def _of_rank(rank: int) -> Callable[[str, Any], Any]:
     """What a rank is given of each tensor."""
     return lambda _, value: subscript(value, rank) if isinstance(value, TensorView) else value
-
-
-def _each(change: Callable[[str, Any], Any], name: str, value: Any) -> Any:
-    """A value with everything in it changed, by name, also in sequences, dicts and fields of objects."""
-    if isinstance(value, (list, tuple)) and not isinstance(value, AbstractTensor):
-        items = [_each(change, f"{name}{n}", item) for n, item in enumerate(value)]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    if isinstance(value, dict):
-        return {key: _each(change, f"{name}_{key}", item) for key, item in value.items()}
-    if _is_record(value) and not isinstance(value, (AbstractTensor, np.ndarray, TensorView)):
-        twin = copy.copy(value)
-        for field, item in vars(value).items():
-            object.__setattr__(twin, field, _each(change, f"{name}_{field}", item))
-        return twin
-    return change(name, value)
-
-
-def _leaves(value: Any) -> list[Any]:
-    """Everything in nested sequences, dicts and objects, in the order of `_argument`."""
-    if _is_array(value):
-        return [value]
-    if isinstance(value, (list, tuple)):
-        return list(itertools.chain.from_iterable(_leaves(item) for item in value))
-    if isinstance(value, dict):
-        return list(itertools.chain.from_iterable(_leaves(item) for item in value.values()))
-    if dataclasses.is_dataclass(value) or _is_record(value):
-        return list(itertools.chain.from_iterable(_leaves(item) for item in vars(value).values()))
-    return [value]

@@ -1,13 +1,10 @@
-"""What happens on the host: modes, grids, results, latency, files (docs: `nki/api/nki/__init__.py`)."""
-
-import json
+"""What happens on the host: modes, grids, results, latency (docs: `nki/api/nki/__init__.py`)."""
 
 import numpy as np
 import pytest
 
 from accelopt.sim import compute, serial
 from accelopt.sim.dialects import neuronxcc as nki
-from accelopt.sim.dialects.neuronxcc import launch
 from accelopt.sim.errors import KernelError, Unsupported
 
 A = np.random.default_rng(0).random((128, 512), dtype=np.float32)
@@ -96,35 +93,6 @@ def test_benchmark_of_specifications_without_data_and_with_grid(module):
     bench = module.nki.benchmark(module.gridded)
     bench[4](nt.tensor[[128, 512], nl.float32])
     assert bench.benchmark_result.nc_latency.get_latency_percentile(99) > 0
-
-
-def test_files_of_baremetal_are_labelled_and_can_be_run(module, tmp_path):
-    neff, ntff = tmp_path / "k.neff", tmp_path / "k.ntff"
-    run = module.nki.baremetal(
-        module.kernel, save_neff_name=str(neff), save_trace_name=str(ntff),
-        artifacts_dir=str(tmp_path / "artifacts"),
-    )  # fmt: skip
-    run(A, A)
-    (result,) = compute.execute(launch.read_neff(neff), [A, A])
-    assert np.array_equal(result, A + A)
-    trace = json.loads(ntff.read_text())
-    assert "simulated" in trace["format"] and trace["latency_ms"] > 0
-    with pytest.raises(KernelError, match="not empty"):
-        run(A, A)
-
-
-def test_profile_folder(module, tmp_path):
-    folder = tmp_path / "profiles"
-    options = {"working_directory": str(folder), "save_neff_name": "f.neff",
-               "save_trace_name": "p.ntff", "profile_nth": 2, "num_execs": 6}  # fmt: skip
-    module.nki.profile(**options)(module.kernel)(A, A)
-    names = sorted(file.name for file in folder.iterdir())
-    assert names == ["f.neff", "json_reports", "p_exec_2.ntff", "p_exec_4.ntff", "p_exec_6.ntff"]
-    assert len(list((folder / "json_reports").iterdir())) == 3
-    with pytest.raises(KernelError, match="overwrite"):
-        module.nki.profile(**options)(module.kernel)(A, A)
-    with pytest.raises(KernelError, match="absolute"):
-        module.nki.profile(working_directory="here")(module.kernel)(A, A)
 
 
 def test_target_reaches_the_kernel(kernel_text):
