@@ -64,12 +64,14 @@ class KernelFailure(Exception):
 
 
 class CompiledKernel(Protocol):
-    """One compiled kernel. Methods raise KernelFailure for what is the kernel's fault."""
+    """One compiled kernel. Methods raise KernelFailure for what is the kernel's fault; those that have a body say
+    here what a device says that cannot tell, or that has nothing to tell."""
 
     isolation: tuple[str, ...]
 
     def low_precision(self) -> tuple[LowPrecision, ...]:
         """Narrow floating-point formats that data passes through, as far as the device sees them."""
+        return ()
 
     def run(self, arrays: Sequence[object], shuffle: int | None = None) -> tuple[np.ndarray, ...]:
         """The kernel's outputs for these arguments (arrays and plain values, in order).
@@ -81,30 +83,37 @@ class CompiledKernel(Protocol):
     def with_floats(self, dtype: str) -> CompiledKernel | None:
         """The same kernel with a wider format throughout: float64 in place of float32, or float32 in place of
         those below; None of a device that has what it has."""
+        return None
 
     def inexact(self) -> tuple[Inexactness, ...]:
         """What a real core would compute less exactly; nothing on a real core."""
+        return ()
 
     def dependences(self) -> tuple[str, ...]:
         """Sentences on iterations that the kernel declares independent and that are not, as far as
         the device can tell; each is certain."""
+        return ()
 
     def left_changed(self) -> tuple[str, ...]:
         """The arguments that the kernel writes and does not return, each with a line that does, as far as the
         device can tell."""
+        return ()
 
     def unused(self) -> tuple[np.ndarray | None, ...]:
         """Of each array among the arguments the elements that reach no result (bools of its shape),
         None where all do or the device cannot tell."""
+        return ()
 
     def is_made_again(
         self, kernel_path: str, arguments: Sequence[KernelArgument], again: int
     ) -> bool:
         """Whether compiling the kernel once more, under conditions that `again` numbers, gives the
         same program; True where the device cannot tell."""
+        return True
 
     def time_on(self, arguments: Callable[[], Sequence[object]]) -> None:
         """Says how to make the arguments whose values count where the time depends on them."""
+        return None
 
     def measure(self, timings: Timings) -> TimedRuns:
         """Time the kernel."""
@@ -112,6 +121,7 @@ class CompiledKernel(Protocol):
     def choices(self) -> Mapping[str, float]:
         """The latency in ms had the compiler decided otherwise, by the decision in words: those that
         nothing in the kernel tells. Empty on a device that a compiler has decided for."""
+        return {}
 
     def close(self) -> None:
         """Give back whatever is held: files, a core."""

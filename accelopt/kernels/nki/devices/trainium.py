@@ -11,7 +11,7 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,10 +25,9 @@ from accelopt.kernels.nki.devices.arrays import load_array, save_array
 from accelopt.kernels.nki.devices.kernel_folder import kernel_folder
 from accelopt.kernels.nki.devices.measured_profile import read_profile
 from accelopt.kernels.nki.devices.protocol import (
-    Inexactness,
+    CompiledKernel,
     KernelArgument,
     KernelFailure,
-    LowPrecision,
     TensorArgument,
     Timings,
 )
@@ -158,8 +157,11 @@ class TrainiumDevice:
         return executable
 
 
-class TrainiumExecutable:
-    """A kernel, its compiled file, and the folder that holds what passes to and from the child."""
+class TrainiumExecutable(CompiledKernel):
+    """A kernel, its compiled file, and the folder that holds what passes to and from the child.
+
+    Nothing but its runs tells anything of it: its file is binary, and compiling again takes minutes.
+    """
 
     def __init__(self, device: TrainiumDevice, kernel: str) -> None:
         self.device = device
@@ -173,34 +175,9 @@ class TrainiumExecutable:
         """The NEFF file that the timing runs."""
         return self.folder / "kernel.neff"
 
-    def low_precision(self) -> tuple[LowPrecision, ...]:
-        """Nothing is known: the compiled file does not tell, the source rules must do."""
-        return ()
-
-    def is_made_again(
-        self, kernel_path: str, arguments: Sequence[KernelArgument], again: int
-    ) -> bool:
-        """A second compilation would take minutes, and tell little of a binary file."""
-        return True
-
-    def dependences(self) -> tuple[str, ...]:
-        """None that can be told from outside of the SDK's compiler."""
-        return ()
-
-    def left_changed(self) -> tuple[str, ...]:
-        """Not told by a compiled kernel."""
-        return ()
-
-    def unused(self) -> tuple[np.ndarray | None, ...]:
-        """Not told by a compiled kernel."""
-        return ()
-
     def run(self, arrays: Sequence[object], shuffle: int | None = None) -> tuple[np.ndarray, ...]:
         """The outputs of one run on the core, which has its own order of things."""
         return self.call(arrays, Status.RUN_ERROR, DEVICE_SECONDS)
-
-    def with_floats(self, dtype: str) -> None:
-        """A core computes in what it is told to."""
 
     def call(
         self, arrays: Sequence[object], failing: Status, seconds: float
@@ -236,9 +213,6 @@ class TrainiumExecutable:
             return outputs
         finally:
             remove(work)
-
-    def time_on(self, arguments: Callable[[], Sequence[object]]) -> None:
-        """Nothing: the core reads what it is given."""
 
     def measure(self, timings: Timings = Timings()) -> TimedRuns:  # noqa: B008  (immutable)
         """Time the compiled file: each counted run is captured and summarised by the profiler."""
@@ -295,14 +269,6 @@ class TrainiumExecutable:
         except OSError as error:
             said = f"{error.filename or folder}: {reason(error)}"
             raise KernelFailure(Status.BENCHMARK_ERROR, said) from error
-
-    def inexact(self) -> tuple[Inexactness, ...]:
-        """It is a real core."""
-        return ()
-
-    def choices(self) -> Mapping[str, float]:
-        """The compiler has decided."""
-        return {}
 
     def close(self) -> None:
         """Remove the folder."""
