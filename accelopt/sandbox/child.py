@@ -34,6 +34,25 @@ class Ending(StrEnum):
     DISK = "disk"
     CANCELLED = "cancelled"
 
+    def words(self, exit_code: int, limits: Limits) -> str:
+        """How the child ended, behind "the process"."""
+        return {
+            Ending.TIMEOUT: f"took longer than {limits.seconds:g} s",
+            Ending.MEMORY: f"needed more than {limits.memory_bytes / 2**30:.3g} GiB of memory",
+            Ending.FLOOD: "flooded its output",
+            Ending.DISK: "filled its scratch folder",
+            Ending.CANCELLED: "was cancelled",
+            Ending.FINISHED: _exit_words(exit_code),
+        }[self]
+
+
+def _exit_words(code: int) -> str:
+    number = code - 128 if code > 128 else -code  # the worker's, or its keeper's
+    if number not in set(signal.Signals):
+        return f"ended by exit code {code}"
+    killed = ", as when the machine runs out of memory" if number == signal.SIGKILL else ""
+    return f"was ended by signal {number} ({signal.Signals(number).name}){killed}"
+
 
 @contextlib.contextmanager
 def prepared(

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import signal
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -149,7 +148,8 @@ class Conversation:
         if ending is Ending.FINISHED and not said:
             self._child.ended_within(_ENDING_SECONDS)
         self._child.close()
-        self._ended = ChildEnded(ending, said or _how(self._child, ending), self.printed())
+        said = said or f"it {ending.words(self._child.exit_code, self._child.limits)}"
+        self._ended = ChildEnded(ending, said, self.printed())
         return self._ended
 
     def close(self) -> None:
@@ -163,20 +163,3 @@ class Conversation:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _how(child: Child, ending: Ending) -> str:
-    words = {
-        Ending.MEMORY: f"it used more than {child.limits.memory_bytes / 2**30:.3g} GiB of memory",
-        Ending.FLOOD: "it flooded its output",
-        Ending.DISK: "it filled its scratch folder",
-    }
-    return words.get(ending) or _how_it_exited(child.exit_code)
-
-
-def _how_it_exited(code: int) -> str:
-    number = code - 128 if code > 128 else -code  # the worker's, or its keeper's
-    if number in set(signal.Signals):
-        killed = ", as when the machine runs out of memory" if number == signal.SIGKILL else ""
-        return f"it was ended by {signal.Signals(number).name}{killed}"
-    return f"it exited with code {code}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,30 +24,17 @@ class ChildOutcome:
     output: str
     isolation: tuple[str, ...]
     seconds: float
+    limits: Limits
 
     @property
     def completed(self) -> bool:
         """True when the entry returned and nothing cut it short."""
         return self.ending is Ending.FINISHED and self.exit_code == 0
 
-    def words(self, limits: Limits) -> str:
+    @property
+    def words(self) -> str:
         """How it ended, behind "the process"."""
-        return {
-            Ending.TIMEOUT: f"took longer than {limits.seconds:g} s",
-            Ending.MEMORY: f"needed more than {limits.memory_bytes / 2**30:.3g} GiB of memory",
-            Ending.FLOOD: "flooded its output",
-            Ending.DISK: "filled the disk",
-            Ending.CANCELLED: "was cancelled",
-            Ending.FINISHED: _how(self.exit_code),
-        }[self.ending]
-
-
-def _how(code: int) -> str:
-    if not 128 < code < 128 + signal.NSIG:
-        return f"ended by exit code {code}"
-    name = signal.Signals(code - 128).name
-    killed = ", as when the machine runs out of memory" if name == "SIGKILL" else ""
-    return f"ended by signal {code - 128} ({name}){killed}"
+        return self.ending.words(self.exit_code, self.limits)
 
 
 def run(
@@ -83,6 +69,7 @@ def run(
             output=child.printed(),
             isolation=child.isolation or (),
             seconds=time.monotonic() - child.started,
+            limits=limits,
         )
 
 

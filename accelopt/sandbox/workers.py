@@ -119,7 +119,7 @@ def perform(
         except ValidationError as error:
             said = f"the evaluation's process left a damaged answer: {error.error_count()} faults"
             return Fault(Status.FAULT, said, outcome.output, outcome.seconds)
-    return _fault(outcome, limits, told)
+    return _fault(outcome, told)
 
 
 def server_for(warm: tuple[str, ...], environment: Mapping[str, str], threads: int) -> ForkServer:
@@ -159,13 +159,13 @@ def child(payload: Mapping[str, Any], channel: BinaryIO) -> None:
     channel.write(row.model_dump_json().encode())
 
 
-def _fault(outcome: ChildOutcome, limits: Limits, told: Told) -> Fault:
+def _fault(outcome: ChildOutcome, told: Told) -> Fault:
     """Why a child left no result. What it had announced is to blame (a reference, whose child is
     this one); otherwise limits are the kernel's to keep, and all else says nothing of the kernel:
     of what had been done to the process before, the last is named."""
     out_of_memory = outcome.exit_code == OUT_OF_MEMORY and outcome.ending is Ending.FINISHED
     ending = Ending.MEMORY if out_of_memory else outcome.ending
-    words = replace(outcome, ending=ending).words(limits)
+    words = replace(outcome, ending=ending).words
     status = ENDED_BY_KERNEL.get(ending, Status.FAULT)
     if outcome.exit_code == TO_BE_MENDED and outcome.ending is Ending.FINISHED:
         *_, last = outcome.output.splitlines() or [words]

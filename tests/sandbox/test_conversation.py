@@ -52,7 +52,7 @@ def test_what_a_handler_raises_is_an_answer(child):
 @pytest.mark.parametrize(
     ("how", "ending", "said"),
     [
-        ("exit", Ending.FINISHED, "exited with code 3"),
+        ("exit", Ending.FINISHED, "ended by exit code 3"),
         ("crash", Ending.FINISHED, "SIGSEGV"),
         ("flood", Ending.FLOOD, "flooded"),
         ("lie", Ending.FINISHED, "no answer: 1 faults"),

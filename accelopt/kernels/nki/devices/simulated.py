@@ -287,26 +287,11 @@ def _own_fault(error: Exception, doing: str) -> KernelFailure:
 def ended_early(outcome: ChildOutcome, seconds: float, doing: str) -> KernelFailure | None:
     """The failure that an outcome is by itself, whatever the child wrote."""
     if outcome.ending is Ending.TIMEOUT:
-        return KernelFailure(
-            Status.TIMEOUT, f"{doing} took longer than {seconds:g} s", outcome.output
-        )
-    reasons = {
-        Ending.MEMORY: "used more memory than its limit",
-        Ending.FLOOD: "flooded its output",
-        Ending.DISK: "filled its scratch folder",
-        Ending.CANCELLED: "was cancelled",
-    }
-    if outcome.ending in reasons:
-        return KernelFailure(
-            Status.CRASH, f"{doing}: the process {reasons[outcome.ending]}", outcome.output
-        )
-    if outcome.exit_code > 128:
-        return KernelFailure(
-            Status.CRASH,
-            f"{doing}: the process was ended by signal {outcome.exit_code - 128}",
-            outcome.output,
-        )
-    return None
+        said = f"{doing} took longer than {seconds:g} s"
+        return KernelFailure(Status.TIMEOUT, said, outcome.output)
+    if outcome.ending is Ending.FINISHED and 0 <= outcome.exit_code <= 128:
+        return None
+    return KernelFailure(Status.CRASH, f"{doing}: the process {outcome.words}", outcome.output)
 
 
 class SimulatedExecutable:

@@ -112,7 +112,7 @@ def lift_kernel(
         policy=Policy(), limits=limits, start=clean_server(WARM).start,
     )  # fmt: skip
     if not (outcome.completed and outcome.result):
-        raise NotTraced(f"the process that traces the kernel {outcome.words(limits)}", file)
+        raise NotTraced(f"the process that traces the kernel {outcome.words}", file)
     try:
         answer = LiftAnswer.model_validate_json(outcome.result)
         if answer.refusal:
