@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 UNDERSTOOD = (
     "It understands kernels that import neuronxcc.nki (Neuron SDK 2.21 to 2.29), or nki, "
@@ -39,6 +39,12 @@ class KernelError(Exception):
         self.mend = mend
         self.source = source
         super().__init__(str(self))
+
+    def at(self, source: SourceLine) -> Self:
+        """This error, of that line of the kernel."""
+        self.source = source
+        self.args = (str(self),)
+        return self
 
     def __str__(self) -> str:
         where = "" if self.source == NOWHERE else f" at {self.source}"

@@ -21,7 +21,7 @@ from accelopt.sim.affine import Affine, LoopVariable, TileAxis
 from accelopt.sim.compute.analysis.uses import Use, mask_is_aligned, uses_by_tensor
 from accelopt.sim.instruction_set import mask_shape
 from accelopt.sim.program import Loop, LoopKind, Program, Tensor
-from accelopt.sim.rules.dependencies import PARALLEL, accumulates
+from accelopt.sim.rules.dependencies import PARALLEL, accumulates, used_variables
 
 MOST_ADDRESSES = 1 << 20
 """More runs of elements than this, for one loop and tensor, are not worked out."""
@@ -58,7 +58,7 @@ class Dependence(NamedTuple):
 
 def dependences(program: Program) -> Iterator[Dependence]:
     """One dependence between parallel iterations for each loop and tensor that has one."""
-    told_apart = _told_apart(program)
+    told_apart = used_variables(program)
     for tensor, uses in uses_by_tensor(program).items():
         for loop in dict.fromkeys(loop for use in uses if use.writes for loop in use.loops):
             if loop.kind not in PARALLEL or loop.variable.trips < 2:
@@ -68,16 +68,6 @@ def dependences(program: Program) -> Iterator[Dependence]:
             found = _dependence(tensor, loop, [use for use in uses if loop in use.loops])
             if found is not None:
                 yield found
-
-
-def _told_apart(program: Program) -> frozenset[LoopVariable]:
-    found: set[LoopVariable] = set()
-    for _, instruction in program.walk():
-        for access in (*instruction.inputs.values(), *instruction.outputs.values()):
-            found |= access.loop_variables
-        for constraint in instruction.mask.constraints:
-            found |= constraint.loop_variables
-    return frozenset(found)
 
 
 def _dependence(tensor: Tensor, loop: Loop, uses: list[Use]) -> Dependence | None:

@@ -111,10 +111,7 @@ def _recorded(
             with recording(tracer):
                 returned = record(tracer)
                 if tracer.left_loops and not tracer.demanded:
-                    error = kernels.left_early("break or return")
-                    error.source = tracer.left_loops[0]
-                    error.args = (str(error),)
-                    tracer.refuse(error)
+                    tracer.refuse(kernels.left_early("break or return").at(tracer.left_loops[0]))
             if tracer.demanded:
                 raise NeedsConcrete(frozenset(tracer.demanded), frozenset(tracer.conditions))
         except (NeedsConcrete, Exception) as error:  # not Ctrl-C or exit: those end the trace

@@ -208,9 +208,8 @@ class Tracer:
         if self.demanded:
             raise NeedsConcrete(frozenset(self.demanded), frozenset(self.conditions))
         if error.source == NOWHERE:
-            error.source = running_line() if self.depth else self.entry
             error.mend = self.conventions.mends.get(error.identifier, error.mend)
-            error.args = (str(error),)
+            error.at(running_line() if self.depth else self.entry)
         self.failure = error
         return error
 

@@ -39,7 +39,7 @@ def output_dependencies(program: Program) -> Iterator[KernelError]:
     if not any(isinstance(node, Loop) for node in program.body):
         return
     seen: set[tuple[SourceLine, Tensor]] = set()
-    told_apart = _used_variables(program)
+    told_apart = used_variables(program)
     for loops, instruction in program.walk():
         for access in instruction.outputs.values() if loops else ():
             loop = _unindexed(loops, instruction, access, told_apart)
@@ -49,7 +49,7 @@ def output_dependencies(program: Program) -> Iterator[KernelError]:
                 yield missing_indices(tensor.name, tensor.source, loop, instruction.source)
 
 
-def _used_variables(program: Program) -> frozenset[LoopVariable]:
+def used_variables(program: Program) -> frozenset[LoopVariable]:
     """Loop variables that some address or mask depends on. Programs of a launch that do not ask
     for their number all do the same, which public kernels make use of."""
     used: set[LoopVariable] = set()

@@ -9,7 +9,7 @@ from accelopt.hardware import TARGETS
 from accelopt.sim.access import Access
 from accelopt.sim.errors import KernelError
 from accelopt.sim.mask import EVERYTHING, Mask
-from accelopt.sim.program import Buffer, Engine, Instruction, Program
+from accelopt.sim.program import Buffer, Engine, Program
 from accelopt.sim.rules import indexing, operands
 
 MOST_INSTRUCTIONS = 5_000_000
@@ -45,7 +45,7 @@ def addresses(program: Program) -> Iterator[KernelError]:
                 low, high = access.reach
                 name = f"'{access.tensor.name}' {shape}"
                 error = indexing.out_of_bounds(name, None, low, high, size)
-                yield _at(error, instruction)
+                yield error.at(instruction.source)
 
 
 def _leaves(access: Access, mask: Mask) -> bool:
@@ -74,9 +74,7 @@ def buffer_sizes(program: Program) -> Iterator[KernelError]:
         if needed > available:
             memory = tensor.buffer.value.upper()
             error = operands.buffer_too_large(tensor.name, needed, available, memory)
-            error.source = tensor.source
-            error.args = (str(error),)
-            yield error
+            yield error.at(tensor.source)
 
 
 def direct_allocation(program: Program) -> Iterator[KernelError]:
@@ -89,17 +87,9 @@ def direct_allocation(program: Program) -> Iterator[KernelError]:
     scratch = [t for t in tensors if not t.buffer.on_chip and t not in kept and t.data is None]
     if scratch:
         error = operands.scratch_in_hbm(", ".join(f"'{tensor.name}'" for tensor in scratch))
-        error.source = scratch[0].source
-        error.args = (str(error),)
-        yield error
+        yield error.at(scratch[0].source)
     for _, instruction in program.walk():
         if "bias" in instruction.opcode.inputs and "bias" not in instruction.inputs:
-            yield _at(operands.bias_required(), instruction)
+            yield operands.bias_required().at(instruction.source)
         if instruction.opcode.transposes and instruction.engine is Engine.TENSOR:
-            yield _at(operands.implicit_transpose(), instruction)
-
-
-def _at(error: KernelError, instruction: Instruction) -> KernelError:
-    error.source = instruction.source
-    error.args = (str(error),)
-    return error
+            yield operands.implicit_transpose().at(instruction.source)

@@ -77,9 +77,5 @@ def absent_names(
 
 
 def _unsupported(name: str, mend: str) -> UnsupportedName:
-    tracer = active()
     error = UnsupportedName(name, mend)
-    if tracer is not None:
-        error.source = running_line()
-        error.args = (str(error),)
-    return error
+    return error if active() is None else error.at(running_line())

@@ -386,9 +386,7 @@ def enter_branch() -> None:
             frame.f_locals.get(escape.name), tracer.conventions.view_type
         ):
             continue
-        error = kernels.bound_in_branch(escape.name, found.line)
-        error.source = SourceLine(frame.f_code.co_filename, escape.line)
-        error.args = (str(error),)
-        tracer.refuse(error)
+        bound = SourceLine(frame.f_code.co_filename, escape.line)
+        tracer.refuse(kernels.bound_in_branch(escape.name, found.line).at(bound))
     if found.skips:
         tracer.refuse(kernels.left_early("continue in a branch on its index"))

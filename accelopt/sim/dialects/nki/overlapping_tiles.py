@@ -130,14 +130,11 @@ def _covering(members: list[Tensor], around: TileBytes) -> Tensor:
 
 
 def _unaligned(tensor: Tensor, place: TileBytes) -> KernelError:
-    error = bad_placement(
+    return bad_placement(
         f"a {dtypes.name_of(tensor.dtype)} tile that shares bytes with others starts at byte "
         f"{place.begin}.",
         f"Start at a multiple of {tensor.dtype.itemsize}.",
-    )
-    error.source = tensor.source
-    error.args = (str(error),)
-    return error
+    ).at(tensor.source)
 
 
 def _left(tensors: Iterable[Tensor], moved: Moved) -> tuple[Tensor, ...]:

@@ -119,10 +119,7 @@ def _place(
 
 def _destroyed(place: _Place, other: Tensor) -> KernelError:
     what = "another block of it" if other is place.tensor else f"'{other.name}' of {other.source}"
-    error = bad_placement(
+    return bad_placement(
         f"'{place.tensor.name}' is read where {what} has been written since.",
         "Give tiles that are alive at the same time places that do not overlap.",
-    )
-    error.source = place.operation.source
-    error.args = (str(error),)
-    return error
+    ).at(place.operation.source)
