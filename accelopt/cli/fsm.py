@@ -18,7 +18,7 @@ def fsm(
 ) -> None:
     """Show what the manager's and the workers' states may lead to."""
     if diagram:
-        typer.echo(f"GeneratedKernel: {write_diagram(out)}")
+        typer.echo(f"Written: {write_diagram(out)}")
         return
     for name, (initial, transitions) in MACHINES.items():
         typer.echo(f"{name}, from {initial}")
