@@ -23,7 +23,7 @@ from accelopt.report.console import IN_A_FILE, paragraph
 from accelopt.report.memory_text import memory_text
 from accelopt.sandbox.progress import note
 from accelopt.sim.compute.trips import counted
-from accelopt.sim.errors import NOWHERE, KernelError, SourceLine
+from accelopt.sim.errors import NOWHERE, KernelError
 from accelopt.sim.independence import Dependence, dependences
 from accelopt.sim.timing.occupancy import MemoryUse, memory_use
 from accelopt.time_limits import TRACE_SECONDS
@@ -34,15 +34,6 @@ SAME = (
 )
 
 
-class BrokenRule(NamedTuple):
-    """One broken rule."""
-
-    identifier: str
-    message: str
-    mend: str
-    source: SourceLine
-
-
 class CheckReport(NamedTuple):
     """What there is to say about one kernel. `verdict` is the referee's, None where the kernel did not
     come to it; `printed` is what the kernel's Python wrote while it was traced. `same` is True where
@@ -51,7 +42,7 @@ class CheckReport(NamedTuple):
 
     kernel: str
     target: str
-    violations: tuple[BrokenRule, ...]
+    violations: tuple[KernelError, ...]
     memory: tuple[MemoryUse, ...] = ()
     verdict: Evaluation | None = None
     problem: str = ""
@@ -134,7 +125,7 @@ def _violations(report: CheckReport, survey: Survey, given: Sequence[object] | N
     """What tracing found, and, in a Program that it finds nothing in, what the whole of it tells. How
     often loops of the device run is known of the arguments that are `given`."""
     distinct = {(e.identifier, e.source): e for e in reversed(survey.violations)}
-    violations = sorted(map(_violation, distinct.values()), key=lambda found: found.source)
+    violations = sorted(distinct.values(), key=lambda found: found.source)
     report = report._replace(
         violations=tuple(violations), problem=survey.failure, printed=survey.output
     )
@@ -152,14 +143,10 @@ def _violations(report: CheckReport, survey: Survey, given: Sequence[object] | N
             return report
         if error.source == NOWHERE:  # of the prediction, not of a line of the kernel
             raise
-        return report._replace(violations=(*found, _violation(error)))
+        return report._replace(violations=(*found, error))
 
 
-def _violation(error: KernelError) -> BrokenRule:
-    return BrokenRule(error.identifier, error.message, error.mend, error.source)
-
-
-def _needing(found: Dependence) -> BrokenRule:
+def _needing(found: Dependence) -> KernelError:
     """Iterations that need each other where any order is allowed."""
     what = "the programs of a launch" if found.between_programs else "iterations of nl.affine_range"
     mend = (
@@ -168,7 +155,7 @@ def _needing(found: Dependence) -> BrokenRule:
         else "Use nl.sequential_range there."
     )
     message = f"{what} may run in any order, and {found}."
-    return BrokenRule("parallel_dependence", message, mend, found.read.instruction.source)
+    return KernelError("parallel_dependence", message, mend, found.read.instruction.source)
 
 
 def check_text(report: CheckReport, columns: int = IN_A_FILE) -> str:
