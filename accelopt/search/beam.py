@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from accelopt.nodes import Job, Node, Result, Want
 from accelopt.search.candidate_selection import SELECTIONS
-from accelopt.search.strategy import Settings, no_options
+from accelopt.search.strategy import Settings, options_of
 
 
 class Beam:
@@ -18,7 +18,7 @@ class Beam:
     """
 
     def __init__(self, start: Node, settings: Settings, seed: int) -> None:
-        no_options("beam", settings)
+        options_of("beam", settings)
         self.width = settings.beam
         self.selection = SELECTIONS[settings.selection]
         self.best = start

@@ -14,7 +14,7 @@ from accelopt.knob_space import Configuration, Space, name_of, sentence
 from accelopt.nodes import Action, Job, KnobSetting, Node, Result, Trials, Want
 from accelopt.search.knob_experts import EXPERTS, Choose, TriedValues, best_of
 from accelopt.search.knob_samplers import SAMPLERS
-from accelopt.search.strategy import Settings
+from accelopt.search.strategy import Settings, options_of
 
 METHOD = "set_knobs"
 OPTIONS = ("experts", "search", "iterations", "patience")
@@ -39,11 +39,7 @@ class Experts:
     """
 
     def __init__(self, start: Node, settings: Settings, seed: int) -> None:
-        options = dict(settings.options)
-        unknown = set(options) - set(OPTIONS)
-        if unknown:
-            known = ", ".join(OPTIONS)
-            raise ConfigError(f"the strategy experts has no option {min(unknown)!r}, but {known}")
+        options = options_of("experts", settings, *OPTIONS)
         self.best = self.start = start
         self.round = 1
         self.converged = ""

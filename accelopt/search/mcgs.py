@@ -12,7 +12,7 @@ from accelopt.errors import ConfigError
 from accelopt.nodes import METHODS_ALONE, Action, Job, Node, Result, Want
 from accelopt.search.effect_model import Effects
 from accelopt.search.search_graph import LITTLE, NOTHING, Edge, Event, KernelState, Way, hopes
-from accelopt.search.strategy import Settings
+from accelopt.search.strategy import Settings, options_of
 
 EXPLORATION = 0.3  # published: 1; there nothing is learned across kernels
 NOISE_SHARE, NOISE_ALPHA = 0.25, 0.30  # Dirichlet noise on the priors of the baseline's edges
@@ -50,7 +50,7 @@ class MCGS:
     focus = METHODS_ALONE
 
     def __init__(self, start: Node, settings: Settings, seed: int) -> None:
-        self.options = _chosen(self.name, self.choices, settings)
+        self.options = _chosen(options_of(self.name, settings, *self.choices), self.choices)
         self.best = self.root = start
         self.round = 1
         self._reward = self.rewards[self.options["reward"]]
@@ -258,13 +258,9 @@ class MCGS:
         return Job(self._numbers - 1, self.round, want, node, action, focus)
 
 
-def _chosen(name: str, choices: Mapping[str, Iterable[str]], settings: Settings) -> dict[str, str]:
-    """The options of a strategy: as given, or the first of each. Raises ConfigError for others."""
-    unknown = set(settings.options) - set(choices)
-    if unknown:
-        known = ", ".join(choices)
-        raise ConfigError(f"the strategy {name} has no option {min(unknown)!r}, but {known}")
-    chosen = {key: settings.options.get(key, next(iter(of))) for key, of in choices.items()}
+def _chosen(given: Mapping[str, str], choices: Mapping[str, Iterable[str]]) -> dict[str, str]:
+    """The options as given, or the first choice of each. Raises ConfigError for what is no choice."""
+    chosen = {key: given.get(key, next(iter(of))) for key, of in choices.items()}
     for key, value in chosen.items():
         if value not in choices[key]:
             raise ConfigError(f"{key}={value} is unknown; there are {', '.join(choices[key])}")

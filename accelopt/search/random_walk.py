@@ -7,14 +7,14 @@ import random
 from collections.abc import Sequence
 
 from accelopt.nodes import Action, Job, Node, Result, Want
-from accelopt.search.strategy import Settings, no_options
+from accelopt.search.strategy import Settings, options_of
 
 
 class RandomWalk:
     """Draws evenly from all (kernel, untried action). A round is as many kernels as a beam's."""
 
     def __init__(self, start: Node, settings: Settings, seed: int) -> None:
-        no_options("random", settings)
+        options_of("random", settings)
         self.best = start
         self.round = 1
         self._size = settings.beam * settings.plans * settings.samples

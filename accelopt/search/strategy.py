@@ -103,7 +103,9 @@ def refuse_wrong_options(case: Case, settings: Settings) -> None:
     open_strategy(Node(case, "", Evaluation(status=Status.MISSING)), settings)
 
 
-def no_options(strategy: str, settings: Settings) -> None:
-    """Raises ConfigError where a strategy without options is given some."""
-    if settings.options:
-        raise ConfigError(f"the strategy {strategy} has no option {next(iter(settings.options))!r}")
+def options_of(strategy: str, settings: Settings, *known: str) -> dict[str, str]:
+    """What is given of a strategy's own options, which are `known`. Raises ConfigError for others."""
+    if unknown := set(settings.options) - set(known):
+        others = f", but {', '.join(known)}" if known else ""
+        raise ConfigError(f"the strategy {strategy} has no option {min(unknown)!r}{others}")
+    return dict(settings.options)
