@@ -8,7 +8,7 @@ from accelopt.interruption import nothing_to_lose
 with nothing_to_lose():
     from accelopt.report.console import output
     from accelopt.report.page import page
-    from accelopt.report.result_table import ProblemResult, ResultsTable
+    from accelopt.report.result_table import ResultsTable
     from accelopt.report.story import write_story
     from accelopt.stages import script_options
     from accelopt.stages.shell_loops import loops_in, prepare_loops, tell_loops
@@ -23,15 +23,8 @@ async def main(args: Namespace) -> None:
     story = tell_loops(args.loops_path)
     write_story(story, args.loops_path)
     write_atomically(args.loops_path / "report.html", page([story]))
-    rows = [
-        ProblemResult(
-            problem.name, problem.baseline, problem.best, problem.before, problem.after,
-            problem.changes,
-            str(loop / "best.py"),
-        )
-        for problem, loop in zip(story.problems, loops_in(args.loops_path), strict=True)
-    ]  # fmt: skip
-    output().print(ResultsTable(rows, story.device))
+    places = [str(loop / "best.py") for loop in loops_in(args.loops_path)]
+    output().print(ResultsTable(story.problems, story.device, places))
     script_options.say(f"report: {args.loops_path / 'report.html'}")
 
 

@@ -11,12 +11,12 @@ from typing import Annotated, Any
 
 import typer
 
-from accelopt.api import DEFAULTS, ROUNDS, device_of, optimize_kernel, starting_case
+from accelopt.api import DEFAULTS, ROUNDS, optimize_kernel, starting_case
 from accelopt.cli import kernel_file
 from accelopt.cli.child_process import Said, ask
 from accelopt.cli.kernel_file import named, order, rewrite_of, simulated
 from accelopt.cli.options import with_shared_options
-from accelopt.cli.results import result_rows
+from accelopt.cli.results import results_table
 from accelopt.errors import ConfigError, printable
 from accelopt.kernels.language import LANGUAGES
 from accelopt.kernels.nki.advice import Advice, advice
@@ -25,7 +25,6 @@ from accelopt.kernels.nki.text_without_paths import KERNEL_FILE
 from accelopt.report.console import output, paragraph
 from accelopt.report.diffs import patch_of
 from accelopt.report.page import REPORT
-from accelopt.report.result_table import ResultsTable
 from accelopt.report.rule_check import check, check_text
 from accelopt.sim.timing.occupancy import memory_use
 from accelopt.sim.timing.what_if import what_ifs
@@ -172,7 +171,7 @@ def replaying(words: list[str], folder: Path) -> list[str]:
 
 def show(outcomes: list[Outcome], folder: Path, made: list[str], *, by_rule: bool = True) -> None:
     """The table, the diffs, and how to get there again: by `made`, a command."""
-    output().print(ResultsTable(result_rows(outcomes, folder), device_of(outcomes)))
+    output().print(results_table(outcomes, folder))
     first = outcomes[0]
     if first.best is None:
         return

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from accelopt.api import base_folder, config_of, device_of, run_search
+from accelopt.api import base_folder, config_of, run_search
 from accelopt.cli.options import with_shared_options
-from accelopt.cli.results import result_rows
+from accelopt.cli.results import results_table
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Case
 from accelopt.hardware.front_ends import FRONT_ENDS
@@ -17,7 +17,6 @@ from accelopt.kernels.nki.benchmark import read_benchmark
 from accelopt.kernels.nki.default_target import checked_front_end, dialect_of_file
 from accelopt.report.console import output
 from accelopt.report.page import REPORT
-from accelopt.report.result_table import ResultsTable
 from accelopt.sim.dialects.dialect import DEFAULT_TARGETS, DIALECTS, NAMES, Dialect
 from accelopt.stages.config import Options
 from accelopt.stages.run import Outcome
@@ -56,7 +55,7 @@ def run(
 
     def told(outcomes: list[Outcome]) -> None:
         screen = output()
-        screen.print(ResultsTable(result_rows(outcomes, out), device_of(outcomes)))
+        screen.print(results_table(outcomes, out))
         said = f"Kernels, diffs and the journal lie in {out}; {out / REPORT} shows all of it."
         screen.print(said)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
+
+from accelopt.report.story import ProblemResult
 
 MACHINE = " [moves:"  # where the machine-readable end of a plan begins
 
@@ -25,42 +26,7 @@ def heading(device: str) -> str:
     return f"Results on {device}" if device else "Results: no kernel was timed"
 
 
-class ProblemResult(NamedTuple):
-    """One problem's result. Latencies in milliseconds, fractions of the bound between 0 and 1."""
-
-    problem: str
-    baseline_ms: float | None
-    best_ms: float | None
-    before: float | None
-    after: float | None
-    changes: Sequence[str]
-    place: str
-    failure: str = ""
-    confirmed: bool = True
-    resolved: bool = True
-    holds_for: str = ""
-    exactness: str = ""
-    beside: str = ""
-    depends_on: Sequence[str] = ()
-    between: tuple[float, float] | None = None
-
-    @property
-    def change(self) -> str:
-        """What was changed, in one line; or why nothing was."""
-        said = "; ".join(plain(text).rstrip(".") for text in self.changes)
-        if not said:
-            return plain(self.failure) or "nothing faster was found"
-        doubt = "" if self.resolved else "the timing does not tell it from the start; "
-        if self.depends_on:
-            doubt = f"no gain with {self.depends_on[0]}; "
-        return (doubt if self.confirmed else "within noise; ") + said
-
-    @property
-    def speedup(self) -> float | None:
-        """Baseline over best."""
-        if self.baseline_ms is None or self.best_ms is None:
-            return None
-        return self.baseline_ms / self.best_ms
+SHAPES = {"any": "any shapes that were tried", "these shapes": "these shapes"}
 
 
 HEADINGS = ("problem", "before", "after", "speedup", "of bound")
@@ -76,14 +42,14 @@ class ResultsTable:
     not. Numbers are never cut.
     """
 
-    def __init__(self, rows: Sequence[ProblemResult], device: str) -> None:
+    def __init__(self, rows: Sequence[ProblemResult], device: str, places: Sequence[str]) -> None:
         self.rows = rows
         self.device = device
+        self.places = places  # of the best kernels
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         cells = [
-            [row.problem, _milliseconds(row.baseline_ms), _milliseconds(row.best_ms),
-             _speedup(row), _peak(row)]
+            [row.name, _milliseconds(row.baseline), _milliseconds(row.best), _speedup(row), _peak(row)]
             for row in self.rows
         ]  # fmt: skip
         taken = [max(map(len, column)) for column in zip(HEADINGS, *cells, strict=True)]
@@ -97,16 +63,17 @@ class ResultsTable:
         if wide:
             table.add_column("what was changed", no_wrap=True, overflow="ellipsis", width=room)
         for row, line in zip(self.rows, cells, strict=True):
-            table.add_row(*map(Text, [*line, row.change] if wide else line))
+            table.add_row(*map(Text, [*line, _change(row)] if wide else line))
         yield table
-        for row in self.rows:
+        for row, place in zip(self.rows, self.places, strict=True):
             if not wide:
-                yield Text(f"  {row.problem}: {row.change}", no_wrap=True, overflow="ellipsis")
+                yield Text(f"  {row.name}: {_change(row)}", no_wrap=True, overflow="ellipsis")
             for said in filter(None, (row.beside, row.exactness)):
                 yield Text(f"  {said}", style="dim", overflow="fold")
-            if row.place:
-                shapes = f" (for {row.holds_for})" if row.holds_for else ""
-                yield Text(f"  {row.place}{shapes}", style="dim", overflow="fold")
+            if place:
+                held = "; ".join(filter(None, (SHAPES.get(row.holds_for), *row.elsewhere)))
+                shapes = f" (for {held})" if held else ""
+                yield Text(f"  {place}{shapes}", style="dim", overflow="fold")
         if any(row.between and _speedup(row).endswith(")") for row in self.rows):
             words = "(a to b): what eight of ten speedups predicted so measure"
             yield Text(f"  {words}", style="dim", overflow="fold")
@@ -116,6 +83,17 @@ def plain(text: str, limit: int = 240) -> str:
     """A plan for the eye: on one line, without what is meant for machines, cut at `limit`."""
     line = " ".join(text.split(MACHINE)[0].split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def _change(row: ProblemResult) -> str:
+    """What was changed, in one line; or why nothing was."""
+    said = "; ".join(plain(text).rstrip(".") for text in row.changes)
+    if not said:
+        return plain(row.failure) or "nothing faster was found"
+    doubt = "" if row.resolved else "the timing does not tell it from the start; "
+    if row.depends_on:
+        doubt = f"no gain with {row.depends_on[0]}; "
+    return (doubt if row.confirmed else "within noise; ") + said
 
 
 def _milliseconds(value: float | None) -> str:

@@ -70,8 +70,8 @@ class WorkerStory(Row):
     path: tuple[str, ...] = ()
 
 
-class ProblemStory(Row):
-    """One problem from its baseline to its best kernel. Latencies in ms, shares from 0 to 1."""
+class ProblemResult(Row):
+    """What came of one problem. Latencies in ms, shares of the bound from 0 to 1."""
 
     name: str
     baseline: float | None = None
@@ -85,10 +85,23 @@ class ProblemStory(Row):
     )
     failure: str = ""
     changes: tuple[str, ...] = ()
+    depends_on: tuple[str, ...] = Field(
+        default=(), description="what the compiler may do otherwise, and then nothing is gained"
+    )
     holds_for: str = ""
     exactness: str = Field(default="", description="of the best kernel, beside the baseline")
     beside: str = Field(default="", description="what others give for the problem, in a sentence")
     elsewhere: tuple[str, ...] = Field(default=(), description="at other shapes, in words")
+
+    @property
+    def speedup(self) -> float | None:
+        """Baseline over best."""
+        return self.baseline / self.best if self.baseline and self.best else None
+
+
+class ProblemStory(ProblemResult):
+    """One problem from its baseline to its best kernel."""
+
     start_source: str = ""
     best_source: str = ""
     steps: tuple[StoryStep, ...] = ()
@@ -99,11 +112,6 @@ class ProblemStory(Row):
     compared: tuple[str, ...] = Field(
         default=(), description="its profiles on a real core, in words"
     )
-
-    @property
-    def speedup(self) -> float | None:
-        """Baseline over best."""
-        return self.baseline / self.best if self.baseline and self.best else None
 
 
 class Story(Row):

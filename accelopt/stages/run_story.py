@@ -20,7 +20,14 @@ from accelopt.report.diffs import patch_of
 from accelopt.report.kernel_simulation import simulate
 from accelopt.report.kernel_summary import portrait
 from accelopt.report.page import versions
-from accelopt.report.story import Portrait, ProblemStory, Story, StoryStep, WorkerStory
+from accelopt.report.story import (
+    Portrait,
+    ProblemResult,
+    ProblemStory,
+    Story,
+    StoryStep,
+    WorkerStory,
+)
 from accelopt.report.timeline import timeline_json
 from accelopt.sandbox.workers import Call, Fault, perform
 from accelopt.sim.timing import MOST_ASKED, interval
@@ -59,6 +66,28 @@ def story_of(
     )
 
 
+def result_of(outcome: Outcome) -> ProblemResult:
+    """What came of one problem, as reports and tables tell it."""
+    start, best, confirmation = outcome.start, outcome.best, outcome.confirmation
+    return ProblemResult(
+        name=start.case.case_name,
+        baseline=start.latency,
+        best=best.latency if best else None,
+        before=outcome.before.percent_of_peak,
+        after=outcome.after.percent_of_peak if best and best.source != start.source else None,
+        confirmed=confirmation is None or confirmation.confirmed,
+        resolved=outcome.resolved,
+        between=confirmation.between if confirmation else None,
+        depends_on=confirmation.depends_on if confirmation else (),
+        failure=outcome.failure or outcome.turned_down,
+        holds_for=outcome.holds_for,
+        exactness=outcome.exactness,
+        beside=outcome.beside,
+        elsewhere=tuple(map(at_other_shapes, outcome.elsewhere)),
+        changes=tuple(outcome.changes),
+    )
+
+
 def _problem(outcome: Outcome, run: Run, judged_after: Mapping[str, float]) -> ProblemStory:
     start, best = outcome.start, outcome.best
     folder = run.folder / start.case.case_name
@@ -67,20 +96,7 @@ def _problem(outcome: Outcome, run: Run, judged_after: Mapping[str, float]) -> P
     before = _portrayed(Path(start.case.kernel), start)
     after = _portrayed(winner, best or start, folder)
     return ProblemStory(
-        name=start.case.case_name,
-        baseline=start.latency,
-        best=best.latency if best else None,
-        before=outcome.before.percent_of_peak,
-        after=outcome.after.percent_of_peak if changed else None,
-        confirmed=outcome.confirmation is None or outcome.confirmation.confirmed,
-        resolved=outcome.resolved,
-        between=outcome.confirmation.between if outcome.confirmation else None,
-        failure=outcome.failure or outcome.turned_down,
-        holds_for=outcome.holds_for,
-        exactness=outcome.exactness,
-        beside=outcome.beside,
-        elsewhere=tuple(map(at_other_shapes, outcome.elsewhere)),
-        changes=tuple(outcome.changes),
+        **dict(result_of(outcome)),
         start_source=start.source,
         best_source=outcome.source,
         steps=tuple(_steps(outcome, judged_after)),

@@ -8,7 +8,8 @@ from rich.console import Console
 
 from accelopt.agents.budget import Ledger, Spending
 from accelopt.report.progress import Board
-from accelopt.report.result_table import ProblemResult, ResultsTable, plain
+from accelopt.report.result_table import ResultsTable, plain
+from accelopt.report.story import ProblemResult
 from accelopt.search.strategy import UNBOUNDED, Settings
 from accelopt.stages.live_board import board_for
 
@@ -21,22 +22,23 @@ def shown(thing, width=160):
 
 ROWS = [
     ProblemResult(
-        "matmul_K5120_M4096_N12288", 39.28, 26.19, 0.55, 0.83,
-        ['Hoist [x]. [moves: {"steps": []}]', "Widen.", "and so on " * 30], "runs/first/matmul/best.py",
+        name="matmul_K5120_M4096_N12288", baseline=39.28, best=26.19, before=0.55, after=0.83,
+        changes=('Hoist [x]. [moves: {"steps": []}]', "Widen.", "and so on " * 30),
     ),
-    ProblemResult("b", 2.0, 1.99, None, None, ["Split."], "b.py", confirmed=False),
-    ProblemResult("e", 2.0, 2.0, None, None, [], "e.py", resolved=False),
-    ProblemResult("f", 2.0, 1.95, None, None, ["Tile."], "f.py", resolved=False, between=(0.9, 1.2)),
-    ProblemResult("g", 4.0, 2.0, None, None, ["Keep."], "g.py", exactness="0.5 ulps from exact"),
-    ProblemResult("d", 2.0, 1.5, None, None, ["Fuse."], "d.py", depends_on=["loops left apart"],
+    ProblemResult(name="b", baseline=2.0, best=1.99, changes=("Split.",), confirmed=False),
+    ProblemResult(name="e", baseline=2.0, best=2.0, resolved=False),
+    ProblemResult(name="f", baseline=2.0, best=1.95, changes=("Tile.",), resolved=False, between=(0.9, 1.2)),
+    ProblemResult(name="g", baseline=4.0, best=2.0, changes=("Keep.",), exactness="0.5 ulps from exact"),
+    ProblemResult(name="d", baseline=2.0, best=1.5, changes=("Fuse.",), depends_on=("loops left apart",),
               between=(0.77, 2.31)),
-    ProblemResult("c", None, None, None, None, [], "", failure="wrong [/numbers]"),
+    ProblemResult(name="c", failure="wrong [/numbers]"),
 ]  # fmt: skip
+PLACES = ["runs/first/matmul/best.py", "b.py", "e.py", "f.py", "g.py", "d.py", ""]
 
 
 @pytest.mark.parametrize("width", [80, 120, 160])
 def test_the_final_table_names_device_gain_and_changes(width):
-    text = shown(ResultsTable(ROWS, "the simulated trn1 NeuronCore"), width)
+    text = shown(ResultsTable(ROWS, "the simulated trn1 NeuronCore", PLACES), width)
     for wanted in (
         "the simulated trn1 NeuronCore",
         "39.28 ms",
