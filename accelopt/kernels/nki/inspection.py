@@ -1,7 +1,7 @@
 """What the simulated core says of a kernel without running it: predicted time, and where it goes.
 
 Runs in a worker's child process, and gives its answer as an Evaluation without the referee's
-checks: the profile is the prediction, the notes are sentences, the diagnosis is what limits it.
+checks: the profile is the prediction, the diagnosis is what limits it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ from accelopt.kernels.nki.devices import KernelArgument, KernelFailure
 from accelopt.kernels.nki.devices.kernel_folder import files_of
 from accelopt.kernels.nki.devices.simulated import TRACING, SimulatedDevice
 from accelopt.kernels.nki.devices.tracing import arguments_of_json, arguments_to_json
-from accelopt.kernels.nki.diagnosis import diagnose, moved_again
+from accelopt.kernels.nki.diagnosis import diagnose
 from accelopt.kernels.nki.problem_bound import FoundBound, ProblemBound, problem_bound
-from accelopt.kernels.nki.source_lines import Sources
 from accelopt.sandbox import fork
 from accelopt.sandbox.workers import Call
 from accelopt.sim import timing
-from accelopt.sim.errors import KernelError, SourceLine
+from accelopt.sim.errors import KernelError
 from accelopt.sim.program import Program
 from accelopt.sim.timing.stream.operation import QUEUE_NAMES
 from accelopt.sim.timing.what_if import TRANSFERS, with_changes
@@ -40,8 +39,6 @@ WHAT_IF = "accelopt.kernels.nki.inspection:what_if_job"
 WARM = ("accelopt.kernels.nki.inspection", "accelopt.kernels.nki.jobs", *TRACING)
 """What a process has imported when it is ready to inspect kernels and to judge them."""
 INSPECTION_BYTES = 6 << 30
-MOST_LINES = 5
-MEBIBYTE = 1 << 20
 LONGEST_QUESTION = 2000  # characters
 QUESTION = re.compile(
     r"(?:lines?\s+(\d(?:\d|to|and|[-,\s])*?)"
@@ -173,7 +170,6 @@ def inspect_job(payload: Mapping[str, Any]) -> Evaluation:
     return Evaluation(
         status=Status.CORRECT,
         profile=profile,
-        notes=tuple(sentences(found)),
         diagnosis=diagnose(found, ranked=payload.get("ranked", False)),
     )
 
@@ -200,30 +196,3 @@ def _traced(payload: Mapping[str, Any]) -> tuple[Program, Hardware]:
     return device.compile(
         payload["kernel"], arguments_of_json(payload["arguments"])
     ).program, device.core
-
-
-def sentences(found: timing.KernelProfile) -> list[str]:
-    """Bounds by aspect, the source lines that decide the latency, spills by tensor."""
-    sources = Sources()
-    lines = [f"{b.aspect}, {b.name}: {b.ms:.4g} ms ({b.meaning})." for b in found.bounds]
-    for cost in found.lines[:MOST_LINES]:
-        engines = ", ".join(f"{engine} {ms:.3g} ms" for engine, ms in cost.busy_ms.items())
-        lines.append(
-            f"Line {cost.source.line} ({_text(cost.source, sources)}) holds "
-            f"{cost.critical_ms / found.latency_ms:.0%} of the critical path: {cost.count} "
-            f"instructions ({cost.operations}), busy {engines}, {cost.bytes / MEBIBYTE:.1f} MiB moved."
-        )
-    spilled = sorted(found.spills, key=moved_again, reverse=True)[:MOST_LINES]
-    lines += [
-        f"{sources.name(moved.tensor, moved.source)} of line {moved.source.line} "
-        f"({_text(moved.source, sources)}) does not stay in SBUF: "
-        f"{moved_again(moved) / MEBIBYTE:.1f} MiB are moved again for it."
-        for moved in spilled
-        if moved_again(moved)
-    ]
-    return lines
-
-
-def _text(source: SourceLine, sources: Sources) -> str:
-    text = sources.text(source, 80).replace("`", "'")
-    return f"`{text}`" if text else "source not found"

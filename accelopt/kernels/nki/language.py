@@ -120,18 +120,17 @@ class NKI(Language):
         return self._starting[key]
 
     async def explain(self, node: Node) -> Explanation:
-        """What the counters, the problem's bound and the simulated core say of a kernel."""
-        case, profile = node.case, node.profile
+        """What the counters and the problem's bound say of a kernel."""
+        profile = node.profile
         if profile is None:
             return Explanation()
-        inspected = await self.inspector.inspect(case, node.source, ranked=True)
         bound = await self._bound(node)
         share = bound.least.fraction(profile.latency) if bound else None
         facts = list(explain_counters(profile, TARGETS[self.options.target].hbm_limit))
         if bound:
             facts.append(bound.sentence(profile.latency))
         refusal = await in_thread(self._scheduling.refusal, node)
-        return Explanation((*facts, *inspected.notes), share, refusal)
+        return Explanation(tuple(facts), share, refusal)
 
     async def diagnose(self, node: Node) -> Diagnosis | None:
         """What limits a kernel: resources as profiled, lines as the simulated core knows them."""

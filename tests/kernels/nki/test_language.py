@@ -41,8 +41,6 @@ def test_explanations_say_bound_lines_and_roofline(tmp_path, node):
     explanation = with_language(tmp_path, lambda nki: nki.explain(node))
     text = "\n".join(explanation.facts)
     assert "simulated trn1" in text and "of bound" in text
-    assert "Line 11 ('" not in text and "x_tile = nl.load(" in text
-    assert "critical path" in text and "memory, at peak bandwidth" in text
     assert 0 < explanation.percent_of_peak < 1
     assert str(tmp_path) not in text
 
