@@ -133,5 +133,5 @@ def _portrayed(kernel: Path, node: Node, traced: Path | None = None) -> Portraye
         "traced": str(traced.resolve()) if traced else "",
     }
     call = Call(PORTRAIT, payload, PORTRAIT_SECONDS, PORTRAIT_BYTES, warm=WARM)
-    found = perform(call, Portrayed)
+    found = perform(call, Portrayed, threads=1)
     return Portrayed() if isinstance(found, Fault) else found
