@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: install run test test-slow test-cluster test-postgresql check docs format clean
+.PHONY: install run test test-slow test-cluster test-postgresql check check-types check-rest docs format clean
 
 install: $(STAMP)
 
@@ -36,10 +36,16 @@ test-postgresql: install
 	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || (apt-get update -qq && apt-get install -y -qq postgresql)
 	$(BIN)/python -m pytest tests/database
 
+# Types take longest and one processor; everything else is checked beside them.
 check: install
+	@$(MAKE) --no-print-directory -j2 --output-sync=target check-types check-rest
+
+check-types: install
+	$(BIN)/mypy
+
+check-rest: install
 	$(BIN)/ruff format --check accelopt scripts tests benchmarks
 	$(BIN)/ruff check accelopt scripts tests benchmarks
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/line_budget.py
 	$(BIN)/python scripts/timing_constants.py --check

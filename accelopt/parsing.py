@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import ast
+import functools
+import inspect
+import linecache
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from types import CodeType
+from typing import Any
 
 _ONE_AT_A_TIME = threading.Lock()
 
@@ -23,6 +28,32 @@ def tree_of(text: str) -> ast.Module:
         return parse_python(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ast.Module([], [])
+
+
+def source_lines(function: Callable[..., Any] | CodeType) -> tuple[list[str], int]:
+    """`inspect.getsourcelines` of a `def`, which looks for the module of the code among all that are loaded: in
+    a new process that takes longer than tracing a kernel. Raises OSError where there is no source, TypeError for
+    what is no function."""
+    code: object = function
+    if not isinstance(function, CodeType):
+        code = getattr(inspect.unwrap(function), "__code__", None)
+    if not isinstance(code, CodeType):
+        raise TypeError(f"{function!r} is no function of Python")
+    linecache.checkcache(code.co_filename)
+    lines, first = linecache.getlines(code.co_filename), code.co_firstlineno
+    if not (last := _last_lines("".join(lines)).get(first)):
+        raise OSError(f"there is no source of {code.co_name}")
+    return lines[first - 1 : last], first
+
+
+@functools.lru_cache(maxsize=64)
+def _last_lines(text: str) -> dict[int, int]:
+    """Of each function its last line, by its first one, which may be a decorator's."""
+    found = [
+        n for n in ast.walk(tree_of(text)) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    firsts = (min(n.lineno for n in (node, *node.decorator_list)) for node in found)
+    return {first: node.end_lineno or first for first, node in zip(firsts, found, strict=True)}
 
 
 def parse_expression(text: str) -> ast.expr:

@@ -2,6 +2,7 @@
 its own for each run of the tests: what a user's cache knows must not decide them."""
 
 import compileall
+import gc
 import os
 import shutil
 import signal
@@ -39,6 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """What a test writes it forces to disk, and throws away: a folder in memory saves a third of the
     time. A program that a test starts need not compile the package again, and listens to Ctrl-C also where
     a shell runs the tests in the background."""
+    gc.set_threshold(50_000, 20, 20)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in SET_BY_HOSTS:
@@ -47,6 +49,11 @@ def pytest_configure(config: pytest.Config) -> None:
         compileall.compile_dir(Path(__file__).parents[1] / "accelopt", quiet=2)
     if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 << 30:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests and the modules of all are no garbage, and need not be looked through for it."""
+    gc.freeze()
 
 
 LONGEST_FIRST = """

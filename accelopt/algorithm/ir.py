@@ -406,6 +406,7 @@ def own_axes(definition: Definition) -> tuple[Axis, ...]:
     return (*definition.axes, *(definition.reduced if isinstance(definition, Reduce) else ()))
 
 
+@functools.lru_cache(maxsize=8192)
 def axes_of(expression: Expression) -> frozenset[Axis]:
     """Every axis that the value of an expression depends on."""
     found: set[Axis] = set()

@@ -2,14 +2,56 @@
 
 from __future__ import annotations
 
+import gzip
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 
+from accelopt.errors import AcceloptError
+from accelopt.evaluation import Row
+from accelopt.kernels.nki.briefing import briefing
+from accelopt.kernels.nki.problem_bound import problem_bound
+from accelopt.report.kernel_simulation import simulate
 from accelopt.report.story import LineShare, Portrait
-from accelopt.sim.timing import KernelProfile, LatencyRange
+from accelopt.report.timeline import timeline_json
+from accelopt.sim.timing import MOST_ASKED, KernelProfile, LatencyRange, interval
 from accelopt.sim.timing.stream.operation import QUEUE_NAMES
+from accelopt.store import write_atomically
+from accelopt.time_limits import RETRACE_SECONDS
 
 SLICES = 160
 TELLING = 0.005  # scenarios that change the latency by less are not worth a line
+MOST_TRACED = 20_000  # instructions whose execution is worth a trace file beside the report
+
+
+class Portrayed(Row):
+    """A portrait, where there is one, and the path of the trace file from the report's folder."""
+
+    portrait: Portrait | None = None
+    trace: str = ""
+
+
+def portrait_job(payload: Mapping[str, Any]) -> Portrayed:
+    """The work of a portrait, in a child process; none for a kernel that cannot be simulated."""
+    kernel, reference = Path(payload["kernel"]), Path(payload["reference"])
+    try:
+        target, compiler = payload["target"], payload["compiler"]
+        found = simulate(kernel, reference, target, RETRACE_SECONDS, compiler).profile
+    except AcceloptError:  # a report without a portrait is still a report
+        return Portrayed()
+    size = len(found.run.stream)
+    seen = portrait(found)
+    if size <= MOST_ASKED:
+        told = briefing(found, problem_bound(found.run.program, found.run.spec))
+        update = {"advice": told["advice"], "gaps": told["engines"]}
+        seen = portrait(found, interval(found)).model_copy(update=update)
+    if not payload["traced"] or size > MOST_TRACED:
+        return Portrayed(portrait=seen)
+    path = Path(payload["traced"]) / "best.trace.json.gz"
+    write_atomically(path, gzip.compress(timeline_json(found).encode(), mtime=0))
+    return Portrayed(portrait=seen, trace=f"{path.parent.name}/{path.name}")
 
 
 def portrait(found: KernelProfile, interval: LatencyRange | None = None) -> Portrait:

@@ -14,7 +14,6 @@ import os
 import signal
 import socket
 from collections.abc import Iterator, Mapping
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,11 +21,9 @@ from typing import Any, TypeVar
 from accelopt.caches import cache_with, default_cache, package_key, secret_of, trials_folder
 from accelopt.errors import ConfigError, require
 from accelopt.evaluation import Row, Status
-from accelopt.sandbox.forkserver import ForkServer
 from accelopt.sandbox.leases import lease
 from accelopt.sandbox.scratch import scratch_folder
-from accelopt.sandbox.starting import spawn
-from accelopt.sandbox.workers import Call, Fault, perform, server_for
+from accelopt.sandbox.workers import Call, Fault, perform
 from accelopt.time_limits import CLUSTER_SECONDS
 
 LOCAL = "local"
@@ -131,10 +128,8 @@ def on_node(
             places[path] = str(here)
         core = _core()
         payload = {**placed(call.payload, places), **({} if core is None else {"core": core})}
-        given = tuple((call.environment or {}).items())
-        start = _server(call.warm, given).start if call.warm else spawn
         with lease(f"neuron-{core}") if core is not None else contextlib.nullcontext():
-            found = perform(call._replace(payload=payload), answer, threads=1, start=start)
+            found = perform(call._replace(payload=payload), answer, threads=1)
         return _returned(found, answer, {here: there for there, here in places.items()})
 
 
@@ -181,11 +176,6 @@ def _no_answer(address: str, error: Exception) -> ConfigError:
         f"no Ray cluster answers at {address!r} ({said}); start one with `ray start --head`, copy its "
         f"token to {TOKEN} if it has one (`ray get-auth-token`), or use --cluster local"
     )
-
-
-@cache
-def _server(modules: tuple[str, ...], environment: tuple[tuple[str, str], ...]) -> ForkServer:
-    return server_for(modules, dict(environment), 1)
 
 
 def _core() -> int | None:

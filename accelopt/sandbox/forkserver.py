@@ -178,7 +178,8 @@ def own_server(
 ) -> ForkServer:
     """The `ForkServer` of this process with these settings, which ends with it; of several with the same ones
     each `interpreter` is another, with hashes and addresses of its own."""
-    key = (tuple(modules), threads, tuple((environment or {}).items()), beside, interpreter)
+    given = tuple((environment or {}).items())
+    key = (tuple(modules), threads, given, beside, interpreter, *sys.path)
     return _own.setdefault(key, ForkServer(modules, threads, environment, beside=beside))
 
 

@@ -24,7 +24,7 @@ from accelopt.errors import AcceloptError, sentence
 from accelopt.evaluation import Evaluation, Row, Status
 from accelopt.sandbox.child import Ending
 from accelopt.sandbox.drivers import NEURON, NVIDIA
-from accelopt.sandbox.forkserver import ForkServer, own_server
+from accelopt.sandbox.forkserver import own_server
 from accelopt.sandbox.launch import ChildOutcome, run
 from accelopt.sandbox.leases import NotLeased, lease
 from accelopt.sandbox.policy import Limits, Policy
@@ -122,11 +122,6 @@ def perform(
     return _fault(outcome, told)
 
 
-def server_for(warm: tuple[str, ...], environment: Mapping[str, str], threads: int) -> ForkServer:
-    """A server for calls that want `warm` modules and an `environment`, with one beside its children."""
-    return ForkServer(warm, threads, {**KEEP_MEMORY, **environment}, beside=True)
-
-
 def as_evaluation(found: Evaluation | Fault) -> Evaluation:
     """A fault as the evaluation that it is."""
     if isinstance(found, Evaluation):
@@ -216,36 +211,23 @@ class WorkerPool:
             self._cores.put_nowait(core)
         self._share_cores = bool(cores)
         self._closing = threading.Event()
-        self._servers: dict[object, ForkServer] = {}
 
     async def ask(self, call: Call, answer: type[Answer]) -> Answer | Fault:
         """`perform`, when a worker is free. Cancelling the task ends the child."""
         core = await self._cores.get()
         if self._share_cores:
             call = call._replace(payload={**call.payload, "core": core})
-        start = self._server(call).start if call.warm else spawn
-        threads = self._threads_of(call)
+        threads = 1 if call.gpu else self._threads
 
         def work(cancelled: Cancelled) -> Answer | Fault:
             try:
                 with lease(f"neuron-{core}", cancelled=cancelled) if self._share_cores else free():
-                    return perform(call, answer, threads=threads, cancelled=cancelled, start=start)
+                    return perform(call, answer, threads=threads, cancelled=cancelled)
             except NotLeased:
                 said = "cancelled while it waited for a core"
                 return Fault(Status.FAULT, said, "", 0.0)
 
         return await self._in_thread(core, work)
-
-    def _server(self, call: Call) -> ForkServer:
-        key = call.warm, tuple((call.environment or {}).items())
-        if key not in self._servers:
-            self._servers[key] = server_for(
-                call.warm, call.environment or {}, self._threads_of(call)
-            )
-        return self._servers[key]
-
-    def _threads_of(self, call: Call) -> int:
-        return 1 if call.gpu else self._threads
 
     async def _in_thread(self, core: int, work: Callable[[Cancelled], T]) -> T:
         stop = threading.Event()
@@ -270,8 +252,6 @@ class WorkerPool:
         """End running evaluations and wait for their processes to be gone."""
         self._closing.set()
         self._executor.shutdown(wait=True, cancel_futures=True)
-        for server in self._servers.values():
-            server.close()
 
     async def __aenter__(self) -> WorkerPool:
         return self

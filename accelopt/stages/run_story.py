@@ -2,44 +2,25 @@
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Mapping, Sequence
 from itertools import starmap
 from pathlib import Path
-from typing import Any
 
 from accelopt.agents.experience_text import outcome_text
-from accelopt.errors import AcceloptError
-from accelopt.evaluation import Row
 from accelopt.experience import Development
-from accelopt.kernels.nki.briefing import briefing
-from accelopt.kernels.nki.devices.simulated import TRACING
-from accelopt.kernels.nki.problem_bound import problem_bound
+from accelopt.kernels.nki.inspection import WARM
 from accelopt.nodes import Job, Node
 from accelopt.report.diffs import patch_of
-from accelopt.report.kernel_simulation import simulate
-from accelopt.report.kernel_summary import portrait
+from accelopt.report.kernel_summary import Portrayed
 from accelopt.report.page import versions
-from accelopt.report.story import (
-    Portrait,
-    ProblemResult,
-    ProblemStory,
-    Story,
-    StoryStep,
-    WorkerStory,
-)
-from accelopt.report.timeline import timeline_json
+from accelopt.report.story import ProblemResult, ProblemStory, Story, StoryStep, WorkerStory
 from accelopt.sandbox.workers import Call, Fault, perform
-from accelopt.sim.timing import MOST_ASKED, interval
 from accelopt.stages.run import Outcome, Run, at_other_shapes
-from accelopt.store import write_atomically
-from accelopt.time_limits import PORTRAIT_SECONDS, RETRACE_SECONDS
+from accelopt.time_limits import PORTRAIT_SECONDS
 
-PORTRAIT = "accelopt.stages.run_story:portrait_job"
+PORTRAIT = "accelopt.report.kernel_summary:portrait_job"
 PORTRAIT_BYTES = 8 << 30
-PORTRAIT_WARM = ("accelopt.stages.run_story", *TRACING)
 DIFF, DIFFS = 4_000, 24_000  # characters of a failed kernel's diff, and of all of a problem's
-MOST_TRACED = 20_000  # instructions whose execution is worth a trace file beside the report
 
 
 def story_of(
@@ -148,13 +129,6 @@ def _tried(node: Node) -> str:
     return diff if len(diff) <= DIFF else f"{diff[:DIFF]}\n… the journal has all of it\n"
 
 
-class Portrayed(Row):
-    """A portrait, where there is one, and the path of the trace file from the report's folder."""
-
-    portrait: Portrait | None = None
-    trace: str = ""
-
-
 def _portrayed(kernel: Path, node: Node, traced: Path | None = None) -> Portrayed:
     """A simulated kernel once more, with everything that explains it: in a process of its own, for
     its reference is somebody's Python. `traced` is the folder that takes its execution."""
@@ -167,27 +141,6 @@ def _portrayed(kernel: Path, node: Node, traced: Path | None = None) -> Portraye
         "compiler": node.profile.compiler,
         "traced": str(traced.resolve()) if traced else "",
     }
-    call = Call(PORTRAIT, payload, PORTRAIT_SECONDS, PORTRAIT_BYTES, warm=PORTRAIT_WARM)
-    found = perform(call, Portrayed)
+    call = Call(PORTRAIT, payload, PORTRAIT_SECONDS, PORTRAIT_BYTES, warm=WARM)
+    found = perform(call, Portrayed, threads=1)
     return Portrayed() if isinstance(found, Fault) else found
-
-
-def portrait_job(payload: Mapping[str, Any]) -> Portrayed:
-    """The work of a portrait, in a child process; none for a kernel that cannot be simulated."""
-    kernel, reference = Path(payload["kernel"]), Path(payload["reference"])
-    try:
-        target, compiler = payload["target"], payload["compiler"]
-        found = simulate(kernel, reference, target, RETRACE_SECONDS, compiler).profile
-    except AcceloptError:  # a report without a portrait is still a report
-        return Portrayed()
-    size = len(found.run.stream)
-    seen = portrait(found)
-    if size <= MOST_ASKED:
-        told = briefing(found, problem_bound(found.run.program, found.run.spec))
-        update = {"advice": told["advice"], "gaps": told["engines"]}
-        seen = portrait(found, interval(found)).model_copy(update=update)
-    if not payload["traced"] or size > MOST_TRACED:
-        return Portrayed(portrait=seen)
-    path = Path(payload["traced"]) / "best.trace.json.gz"
-    write_atomically(path, gzip.compress(timeline_json(found).encode(), mtime=0))
-    return Portrayed(portrait=seen, trace=f"{path.parent.name}/{path.name}")

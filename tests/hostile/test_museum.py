@@ -22,7 +22,7 @@ from accelopt.kernels.nki.referee.trials import TrialStore
 from accelopt.sandbox.forkserver import close_own_servers
 
 KERNELS = names()
-QUICK_SECONDS = 4.0
+QUICK_SECONDS = 2.0
 MARK = f"museum-of-{os.getpid()}"
 
 
@@ -46,7 +46,7 @@ def judged(kernel: str, trials: TrialStore, scrutiny: Scrutiny = Scrutiny.FULL) 
         task=str(reference_file(kernel)),
     )
     if "timeout" in header(kernel)["verdict"]:
-        impatient = {"compile_seconds": QUICK_SECONDS, "total_seconds": 15 * QUICK_SECONDS}
+        impatient = {"compile_seconds": QUICK_SECONDS, "total_seconds": 30 * QUICK_SECONDS}
         request = request.model_copy(update=impatient)
         return evaluated(request, str(trials.root.parent))
     return evaluate(request, trials=trials)

@@ -99,7 +99,7 @@ def made_arguments(task: Path) -> MadeArguments:
     none when it fails, whatever it does."""
     asked = {"task": str(task.resolve())}
     call = Call(ARGUMENTS, asked, ARGUMENTS_SECONDS, ARGUMENTS_BYTES, warm=WARM)
-    found = workers.perform(call, MadeArguments)
+    found = workers.perform(call, MadeArguments, threads=1)
     return MadeArguments() if isinstance(found, Fault) else found
 
 

@@ -8,13 +8,12 @@ first, Python's own loops. Both leave the same Programs.
 from __future__ import annotations
 
 import ast
-import inspect
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, ModuleType
 from typing import Any, Literal, get_args
 
-from accelopt.parsing import parse_python, tree_of
+from accelopt.parsing import parse_python, source_lines, tree_of
 from accelopt.sim.dialects.neuronxcc import kernel as neuronxcc
 from accelopt.sim.dialects.nki import kernel as standalone
 from accelopt.sim.dialects.nki.language.memories import DEFAULT_TARGET
@@ -177,7 +176,7 @@ def _mixed(function: Any, foreign: str) -> KernelError:
 def _line_of(function: Any, name: str) -> int | None:
     """The first line of a function that uses or imports a name."""
     try:
-        lines, first = inspect.getsourcelines(function)
+        lines, first = source_lines(function)
         tree = parse_python(textwrap.dedent("".join(lines)))
     except (OSError, TypeError, SyntaxError):
         return None

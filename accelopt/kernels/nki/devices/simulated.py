@@ -37,6 +37,7 @@ from accelopt.sim.compute.trips import counted
 from accelopt.sim.errors import NOWHERE, KernelError, SourceLine
 from accelopt.sim.independence import dependences
 from accelopt.sim.program import Instruction, Program
+from accelopt.sim.standin import ALIASES, STANDALONE
 from accelopt.time_limits import START_SECONDS, TRACE_SECONDS
 
 TRACE_MEMORY_BYTES = 4 << 30
@@ -60,10 +61,10 @@ class Survey(NamedTuple):
 TRACING = (
     "accelopt.kernels.nki.devices.tracing",
     "accelopt.kernels.nki.devices.kernel_file",
-    "accelopt.sim.dialects.neuronxcc",
     "accelopt.sim.dialects.dialect",
     "accelopt.sim.dialects.neuronxcc.kernel",
     "accelopt.sim.standin",
+    *sorted({*ALIASES.values(), *STANDALONE.values()}),
     "ml_dtypes",
 )
 """What a child has imported when it is ready to trace kernels."""

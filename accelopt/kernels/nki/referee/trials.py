@@ -198,6 +198,7 @@ class TrialStore:
         self._separate: tuple[str, Part | None] | None = None
         self._masks: tuple[str, list[dict[int, Any]]] | None = None
         self._decays: tuple[str, list[int]] | None = None
+        self._free = 0  # bytes that may be written before `_shrink` looks again
 
     def discard_damaged(self, reference: Reference) -> bool:
         """Removes the trials of a problem of which a file is not what was written; True where there was
@@ -505,8 +506,13 @@ class TrialStore:
         return int.from_bytes(digest[:4], "little")
 
     def _shrink(self, keep: Path) -> None:
+        """Removes the oldest trials beyond the limit. All of them are looked at by the first writer, and then when
+        it has written a quarter of what was free: others write meanwhile."""
+        self._free -= 4 * _bytes_in(keep)
+        if self._free > 0:
+            return
         folders = [path for path in self.root.iterdir() if (path / "trial.json").is_file()]
-        sizes = {path: sum(f.stat().st_size for f in path.iterdir()) for path in folders}
+        sizes = {path: _bytes_in(path) for path in folders}
         total = sum(sizes.values())
         limit = min(self.max_bytes, total + shutil.disk_usage(self.root).free - FREE_BYTES)
         for folder in sorted(folders, key=lambda path: path.stat().st_mtime):
@@ -516,6 +522,7 @@ class TrialStore:
                 # Whoever has its files mapped keeps them until they are unmapped.
                 shutil.rmtree(folder, ignore_errors=True)
                 total -= sizes[folder]
+        self._free = limit - total
 
 
 SITUATIONS = {
@@ -780,6 +787,10 @@ def _updated_input(output: np.ndarray, inputs: Sequence[Any]) -> int | None:
             if 0 < change < UPDATE_FRACTION * size:
                 return index
     return None
+
+
+def _bytes_in(folder: Path) -> int:
+    return sum(file.stat().st_size for file in os.scandir(folder))
 
 
 def _write(folder: Path, trial: Trial | None) -> None:

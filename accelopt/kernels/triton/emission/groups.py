@@ -153,7 +153,11 @@ class Group:
 
     def member(self, name: str) -> Member | None:
         """What defines an array, where this group does."""
-        return next((member for member in self.members if member.out == name), None)
+        return self._by_name.get(name)
+
+    @cached_property
+    def _by_name(self) -> dict[str, Member]:
+        return {member.out: member for member in reversed(self.members)}
 
 
 def flat(read: ir.Read, arrays: Mapping[str, ir.Array]) -> Index:

@@ -285,6 +285,7 @@ def _work(tiles: Tiles, arrays: Mapping[str, ir.Array], stored: set[str]) -> _Wo
     work = _Work()
     kernel = tiles.kernel
     state, live = 0.0, dict[int, float]()
+    alike: dict[ir.Expression, ir.Expression] = {}
     chain = sum(tiles.product(member) is not None for member in tiles.group.members) > 1
     for number, members in _evaluated(tiles).items():
         rounds = (
@@ -319,7 +320,7 @@ def _work(tiles: Tiles, arrays: Mapping[str, ir.Array], stored: set[str]) -> _Wo
                 wide = 2 if kind in NARROW else 4
                 both = 0
                 for side, operand in enumerate((product.left, product.right)):
-                    own_tile = ir.substituted(operand, tiles.alike, {}), wide
+                    own_tile = ir.substituted(operand, tiles.alike, alike), wide
                     if own_tile not in operands:
                         both += _buffers(side, product, tiles) * sizes[side] * sizes[2] * wide
                     operands.add(own_tile)
@@ -329,7 +330,7 @@ def _work(tiles: Tiles, arrays: Mapping[str, ir.Array], stored: set[str]) -> _Wo
             for part, axes in member.parts:
                 size, varies = _size(tiles, tiles.dims(axes)), tiles.walked in axes
                 if isinstance(part, ir.Read) and tiles.group.member(part.array) is None:
-                    if (first := ir.substituted(part, tiles.alike, {})) in known:
+                    if (first := ir.substituted(part, tiles.alike, alike)) in known:
                         continue
                     known.add(first)
                     moved = _moved(part, tiles, arrays, size)

@@ -35,6 +35,7 @@ class Tiles:
             if axis != self.walked:
                 self.sizes[axis] = power_of_two(axis.extent)
         self.order = (*group.free, *(a for a in group.axes if a in group.reduced))
+        self._several = tuple(a for a in self.order if self.sizes[a] > 1)
         self.grid = tuple(a for a in group.free if a.extent > self.sizes[a])
         found = packing_of(m for m in group.members if m.out in stored)
         fits = found is not None and {found.numbers, found.places} <= {*self.grid}
@@ -69,7 +70,7 @@ class Tiles:
 
     def dims(self, axes: Sequence[Axis] | frozenset[Axis]) -> Axes:
         """Those axes of which a program has more than one element at once, free ones first."""
-        return tuple(a for a in self.order if a in axes and self.sizes[a] > 1)
+        return tuple(a for a in self._several if a in axes)
 
     def product(self, member: Member) -> Contraction | None:
         """The matrix product of a member, where its tiles are ones for the tensor cores."""

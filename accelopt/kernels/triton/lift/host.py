@@ -42,6 +42,7 @@ from accelopt.kernels.triton.lift.memory import Buffer, radix
 from accelopt.kernels.triton.lift.statements import call, is_read, launch
 from accelopt.kernels.triton.lift.tiles import FORMATS, Pointer
 from accelopt.kernels.triton.lift.torch_functions import COMPUTED, OPERATORS
+from accelopt.parsing import source_lines
 
 PROCESSORS = 132
 """Streaming multiprocessors of the device that a host function asks for: those of an H100."""
@@ -716,7 +717,7 @@ class Autotuner(Jit):
 @functools.lru_cache(maxsize=512)
 def _constants(function: Callable[..., Any]) -> frozenset[str]:
     """The parameters that are `tl.constexpr`."""
-    tree = ast.parse(inspect.cleandoc("\n" + inspect.getsource(function)))
+    tree = ast.parse(inspect.cleandoc("\n" + "".join(source_lines(function)[0])))
     head = tree.body[0]
     assert isinstance(head, ast.FunctionDef)
     arguments = [*head.args.posonlyargs, *head.args.args, *head.args.kwonlyargs]

@@ -31,6 +31,7 @@ from accelopt.kernels.triton.lift.execution import Execution, Range, Unknown
 from accelopt.kernels.triton.lift.kernel_trace import Tile
 from accelopt.kernels.triton.lift.loops import FARTHEST, MOST_UNROLLED, TracedLoop, assigned_in
 from accelopt.kernels.triton.lift.tiles import attribute
+from accelopt.parsing import source_lines
 
 LEAST_STAGED = 3
 """Iterations from which on what such a loop carries is an array of its own after each."""
@@ -217,7 +218,7 @@ def _delayed(value: ast.expr) -> ast.Lambda:
 @functools.lru_cache(maxsize=512)
 def body_of(function: Callable[..., Any]) -> tuple[ast.stmt, ...]:
     """The statements of a function, with calls in the place of what Python does to tiles otherwise."""
-    lines, first = inspect.getsourcelines(function)
+    lines, first = source_lines(function)
     tree = ast.parse(textwrap.dedent("".join(lines)))
     ast.increment_lineno(tree, first - 1)
     made = ast.fix_missing_locations(_Expressions().visit(tree)).body[0]

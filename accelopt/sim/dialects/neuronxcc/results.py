@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import itertools
 import math
 import textwrap
@@ -11,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from accelopt.algorithm.linear import row_major
+from accelopt.parsing import source_lines
 from accelopt.sim.affine import ZERO
 from accelopt.sim.dialects.neuronxcc.builder import fail, transfer
 from accelopt.sim.dialects.neuronxcc.poison import Poison
@@ -24,7 +24,7 @@ from accelopt.sim.tracer import Returned, Tracer
 def returns_something(function: Callable[..., Any]) -> bool:
     """True unless the source shows that the function returns nothing."""
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+        tree = ast.parse(textwrap.dedent("".join(source_lines(function)[0])))
     except (OSError, TypeError, SyntaxError):
         return True
     definition = tree.body[0]

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import ast
 import functools
-import inspect
 import linecache
 import textwrap
 from types import CodeType, FunctionType
 from typing import Any
 
+from accelopt.parsing import source_lines
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.rules import operands
 from accelopt.sim.tracer import current
@@ -86,7 +86,7 @@ def _code(code: CodeType, text: str, file: str) -> CodeType | None:
     of its file: code objects that differ in an annotation alone are equal before Python 3.11, and those of two files
     of one text always are."""
     try:
-        lines, first = inspect.getsourcelines(code)
+        lines, first = source_lines(code)
         source = "".join(lines)
         return _rewritten_code(source, file, first, code.co_name, code.co_freevars)
     except (OSError, TypeError, SyntaxError, IndexError):
