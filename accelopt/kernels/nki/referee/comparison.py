@@ -5,6 +5,7 @@ Each check says what it measured, against which limit, and where it was worst.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -31,7 +32,9 @@ from accelopt.kernels.nki.referee.tolerance import (
     ARGUMENT_SLACK,
     BETWEEN,
     MOST_HIDDEN,
+    SHOWS,
     SLACK,
+    THERE,
     UNDERFLOW,
     UNIT_OF_EXACT,
     Exact,
@@ -534,33 +537,64 @@ def _systematic(output: np.ndarray, exact: Exact, precision: Precision) -> float
     if exact.cancelled.ndim:
         cancels = np.maximum(size, np.abs(cancelled) / ARGUMENT_SLACK)
         if precision.narrow:
-            size = cancels
+            size = _size_of_who_cancels(values, size, cancels, found, cancelled, precision)
         elif off.any():  # of who does, as its errors show
             wider = np.ravel(exact.allowed_to(output, 1.0))[::step] > allowed
             size = np.where(wider, cancels, size)
     judged = np.flatnonzero(np.isfinite(size) & np.isfinite(found) & (np.abs(values) > UNDERFLOW))
-    if isinstance(which, slice):  # of which equal ones are rounded alike
-        judged = judged[np.unique(values[judged], return_index=True)[1]]
-    judged = judged[:: 1 + judged.size // MOST_MEANT]
+    error = mean = (found[judged] - values[judged]) / size[judged]
+    if isinstance(which, slice):
+        # Equal ones of equal arguments are rounded alike and count once. A reference that rounds to few bits gives
+        # equal ones for other arguments too, of which few may be off: all of them tell how far.
+        _, first, equal = np.unique(values[judged], return_index=True, return_inverse=True)
+        mean = np.bincount(equal, error) / np.bincount(equal)
+        judged, error = judged[first], error[first]
+    judged, error, mean = (one[:: 1 + judged.size // MOST_MEANT] for one in (judged, error, mean))
     values, size = values[judged], size[judged]
-    error, beside = (found[judged] - values) / size, values / size
+    beside = values / size
     if not precision.narrow:
-        error, few = error / MEAN_IN_SINGLE, 0 if exact.cancelled.ndim else FEW_ALIKE
-        return max(largest_mean(error, key, ALIKE, few) for key in (values, beside))
+        mean, few = mean / MEAN_IN_SINGLE, 0 if exact.cancelled.ndim else FEW_ALIKE
+        return max(largest_mean(mean, key, ALIKE, few) for key in (values, beside))
     unit = precision.unit
     seen = (np.abs(beside) > SEEN[0]) & (np.abs(beside) < SEEN[1])
     usual, worst = MEAN - unit * np.abs(beside), 0.0
-    limits = [(usual, ALIKE)]
+    # Of few numbers as many as lie on one side of zero: what a factor makes of them differs by where they lie.
+    more = min(MORE, max(ALIKE, values.size // 2))
+    limits = [(usual, ALIKE), (usual, more)]
     # One rounding is to the nearest: half the distance of neighbouring numbers.
     nearest = (1 + AT_END) * half_spacing(values, unit) / size
     at_end = np.count_nonzero(seen) >= FEW_SEEN and l2(error[seen]) < AT_END * seen.sum() ** 0.5
     if at_end and (np.abs(error) > nearest)[seen].mean() <= MOST_HIDDEN:
         least = np.maximum(nearest, MEAN_AT_END)
-        limits = [(np.where(np.abs(beside) > SEEN[1], least, usual), ALIKE), (least, MORE)]
+        limits[0] = np.where(np.abs(beside) > SEEN[1], least, usual), ALIKE
+        limits.append((least, MORE))
     for key in (values, beside):
         for most, number in limits:
-            worst = max(worst, largest_mean(error / most, key, number))
+            worst = max(worst, largest_mean(mean / most, key, number))
     return worst
+
+
+def _size_of_who_cancels(
+    values: np.ndarray,
+    size: np.ndarray,
+    cancels: np.ndarray,
+    found: np.ndarray,
+    cancelled: np.ndarray,
+    precision: Precision,
+) -> np.ndarray:
+    """The errors that elements may have, flat: those of a form that `cancels`, unless the kernel's own show that it does
+    so in float32 at most, each side and sign alone. Values nearly as large as such errors show it, which a kernel that
+    cancels gives as nothing or as twice as much, and one whose results are merely bounded does not."""
+    size, fine = size.copy(), np.maximum(size, cancels * (SINGLE.unit / precision.unit))
+    with np.errstate(all="ignore"):
+        relative, place = np.abs(found - values) / cancels, np.abs(values) / cancels
+    telling = (cancels > SHOWS * size) & (place <= 1) & (place > 1 / THERE) & np.isfinite(relative)
+    for side in itertools.product((True, False), repeat=2):
+        own = (np.signbit(cancelled) == side[0]) & (np.signbit(values) == side[1])
+        there = relative[own & telling]
+        shown = there.size >= FEW_SEEN and l2(there) < AT_END * there.size**0.5
+        size = np.where(own, fine if shown else cancels, size)
+    return size
 
 
 def _of_each_row(exact: Exact) -> np.ndarray:

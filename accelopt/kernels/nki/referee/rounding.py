@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
+from operator import itemgetter
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -29,7 +30,7 @@ RANGE, UNDERFLOW = 1e38, 1e-30  # of float32 and bfloat16, and of sums that lose
 LEAST = 2.0**-126  # normal number of both
 UNIT = 2.0**-24  # unit roundoff of float32
 ALIKE = 0.25  # of the slack that counts for errors that are known
-MOST_IN_BLOCK = 1 << 15  # elements whose intermediate results stay in the processor's cache
+MOST_IN_BLOCK = 1 << 14  # elements whose intermediate results stay in the processor's cache
 WHOLE = 1 << 8, 1 << 24  # the largest number to which all are whole in bfloat16, and in float32
 MOST_BITS = 16  # behind the point, of factors whose products may be summed without rounding
 LOGARITHM = 1e-2  # to which an exponent is known that may be subtracted after the sum as well
@@ -146,7 +147,7 @@ class Interval(NDArrayOperatorsMixin):
     def __iter__(self) -> Iterator[Any]:
         if self.value.ndim == 1 and self.formats.plain is not None:
             return iter(self.plain())  # as numbers, of which a loop in Python may take very many
-        return (self[at] for at in range(len(self)))
+        return map(self._arranged, map(itemgetter, range(len(self))))
 
     def __getitem__(self, key: Any) -> Any:
         key = values(key)
@@ -403,7 +404,7 @@ class Interval(NDArrayOperatorsMixin):
             found = self._like(value, value, value)
             found._view_of, found.whole = (self, function), self.whole
             return found
-        own = self.shared_by_many() if np.size(value) > self.value.size else self
+        own = self.shared_by_many() if value.size > self.value.size else self
         shared = None if own.shared is None else function(own.shared)
         found = self._like(value, function(self.low), function(self.high), shared)
         found.extreme, found.whole = self.extreme, self.whole

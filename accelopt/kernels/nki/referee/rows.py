@@ -60,10 +60,11 @@ class Rows(NamedTuple):
         outputs: Sequence[np.ndarray],
         wanted: Sequence[np.ndarray],
         errors: Sequence[np.ndarray] = (),
+        least: float = 0.0,
     ) -> np.ndarray:
         """How far each row of whole outputs is from the wanted one, as a part of its largest element;
-        infinite where only the wanted one is finite. Into `errors`, of shapes without the last axis, go the norms of
-        the differences along that axis."""
+        infinite where only the wanted one is finite, zero where no element is off by more than `least`. Into `errors`,
+        of shapes without the last axis, go the norms of the differences along that axis."""
         far = np.zeros(self.total)
         for number, (output, want) in enumerate(zip(outputs, wanted, strict=True)):
             others = tuple(axis for axis in range(want.ndim) if axis != self.axis)
@@ -86,7 +87,7 @@ class Rows(NamedTuple):
                         there = np.isfinite(true)
                         most = error.max(axis=others, initial=0, where=there)
                         largest = size.max(axis=others, initial=0, where=there)
-                    ratio = np.where(most > 0, most / largest, 0)
+                    ratio = np.where(most > least, most / largest, 0)
                 far[some] = np.maximum(far[some], np.where(np.isnan(most), np.inf, ratio))
         return far
 

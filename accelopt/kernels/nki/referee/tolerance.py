@@ -175,7 +175,8 @@ def _tolerated(
                 own_error = apart(given, true) / (SLACK if whole else 1)
                 noise = np.maximum(own_error, noise).astype(np.float32)
             _tolerate(own, true, noise, precision, sampled=sampled, whole=whole)
-            largest[number] = max(largest[number], _largest(np.ravel(true)))
+            judged = np.where(np.isfinite(own.allowed), own.values, 0)
+            largest[number] = max(largest[number], _largest(judged.reshape(-1)))
     for output, size in zip(found, largest, strict=True):
         with np.errstate(over="ignore"):
             output.allowed[output.values == 0] += np.float32(SLACK * UNIT_OF_EXACT * size)

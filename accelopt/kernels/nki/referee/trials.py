@@ -26,7 +26,14 @@ from accelopt.kernels.nki.referee.norms import Projection, l2, l2_difference, ro
 from accelopt.kernels.nki.referee.precision import Precision, in_single, is_float
 from accelopt.kernels.nki.referee.reference import Reference, frozen
 from accelopt.kernels.nki.referee.rows import Part, Rows, separate, some_of, still_separate
-from accelopt.kernels.nki.referee.tolerance import BETWEEN, SLACK, Exact, exact_outputs, radii_norms
+from accelopt.kernels.nki.referee.tolerance import (
+    BETWEEN,
+    SLACK,
+    UNDERFLOW,
+    Exact,
+    exact_outputs,
+    radii_norms,
+)
 from accelopt.kernels.nki.referee.uses import Uses
 from accelopt.kernels.nki.referee.variation import (
     MAY_BE_LARGER,
@@ -47,7 +54,7 @@ from accelopt.sim import dtypes
 from accelopt.store import content_key
 
 PUBLIC_SEEDS = (0, 21, 42, 63, 84)
-VERSION = 40
+VERSION = 41
 CHECKSUMS = "checksums.json"
 FREE_BYTES = 8 << 30  # of the disk, left to others
 # An output that differs from an input of its shape by less than this fraction updates that input.
@@ -177,7 +184,7 @@ PUBLIC = tuple(TrialName("seed", seed) for seed in PUBLIC_SEEDS)
 WITH_ALL_ROWS = (STRESS, ONE_SIDED)
 OF_LONG_SUMS = (END, EVERY, NEGATIVE, POSITIVE)  # and of the largest of very many
 MOST_OTHERS, FARTHER, FAR_APART = 32, 4.0, 0.1
-FEW_COLUMNS = 8  # on which it is tried whether columns are separate
+FEW_ROWS, FEW_COLUMNS = 16, 8  # on which it is tried whether elements, or columns, are separate
 MOST_IN_FULL = 1 << 24  # elements of public outputs, of which else projections are kept
 MOST_KEPT = 1 << 26  # elements of whole outputs: beyond, keeping them costs more than judging
 LENGTHS_AS_DRAWN = 0.25  # where rows differ in kind
@@ -194,6 +201,7 @@ class TrialStore:
     def __init__(self, root: Path | str, max_bytes: int | None = None) -> None:
         self.root = Path(root)
         self.max_bytes = cache_limit(self.root.parent) if max_bytes is None else max_bytes
+        self._first: tuple[str, Trial] | None = None
         self._drawn: tuple[str, list[Any]] | None = None
         self._separate: tuple[str, Part | None] | None = None
         self._masks: tuple[str, list[dict[int, Any]]] | None = None
@@ -203,6 +211,7 @@ class TrialStore:
     def discard_damaged(self, reference: Reference) -> bool:
         """Removes the trials of a problem of which a file is not what was written; True where there was
         one: what was judged by them is no verdict."""
+        self._first = None
         found = [
             folder
             for folder in self.root.glob(f"{reference.key}-*-v{VERSION}")
@@ -300,12 +309,13 @@ class TrialStore:
     def _ask_if_elementwise(self, reference: Reference) -> None:
         """Asks of an ordinary draw whether the reference is a function of single elements, which inputs of a
         trial need not tell."""
-        public, part = self.get(reference, PUBLIC[0]), self._rows_apart(reference)
-        assert public is not None, "public trials are always made"
-        inputs, shapes = [*map(in_single, public.inputs)], [*map(np.shape, public.expected)]
+        public, part = self._public(reference), self._rows_apart(reference)
+        inputs, shapes = list(public.inputs), [*map(np.shape, public.expected)]
         if part:
+            few = part.rows.places[:: max(1, len(part.rows.places) // FEW_ROWS)]
+            part = part._replace(rows=part.rows._replace(places=few))
             inputs, shapes = part.of(inputs), [*map(part.rows.shape, public.expected)]
-        reference.elementwise(inputs, shapes)
+        reference.elementwise([*map(in_single, inputs)], shapes)
 
     def of_other_rows(
         self,
@@ -321,7 +331,10 @@ class TrialStore:
             trial = trial._replace(rows=known.rows, whole=trial.expected)
         if trial.rows is None or not trial.whole:
             return None
-        far = trial.rows.apart(outputs, trial.whole) if trial.far is None else trial.far
+        least = max(UNDERFLOW, precision.least)  # which every element may be off by
+        far = trial.far
+        if far is None:
+            far = trial.rows.apart(outputs, trial.whole, least=least)
         usual = min(FARTHER * float(far[trial.rows.places].max()), FAR_APART)
         places = np.flatnonzero(far > max(usual, SLACK * precision.unit))
         part = self._rows_apart(reference) if places.size else None
@@ -350,9 +363,8 @@ class TrialStore:
         some = None if name in WITH_ALL_ROWS else part  # the rows that are changed
         drawn, whole = (drawn if some is None else some.of(drawn)), drawn
         inputs = [in_single(value) for value in drawn]
-        public = self.get(reference, PUBLIC[0])
-        outputs = () if public is None else public.expected
-        shapes = [some.rows.shape(one) if some else one.shape for one in outputs]
+        public = self._public(reference)
+        shapes = [some.rows.shape(one) if some else one.shape for one in public.expected]
         uses = self._used(reference)
         kept = [stress.not_finite_places(value) for value in inputs]
         inputs = [
@@ -436,12 +448,10 @@ class TrialStore:
         """The inputs whose columns the reference works out one by one, as the statistics of a batch, or of
         which the outputs have the columns and no rows: what others are changed row by row is changed column by
         column there."""
-        inputs, public = self._hidden(reference), self.get(reference, PUBLIC[0])
-        outputs = () if public is None else public.expected
-        part = self._rows_apart(reference)
+        inputs, public = self._hidden(reference), self._public(reference)
+        outputs, part = public.expected, self._rows_apart(reference)
         if part is None:
-            given = [] if public is None else [*map(in_single, public.inputs)]
-            part = separate(reference, given, outputs, FEW_COLUMNS)
+            part = separate(reference, [*map(in_single, public.inputs)], outputs, FEW_COLUMNS)
         own = stress.rows_of_outputs(inputs, [one.shape for one in outputs])
 
         def is_column(number: int, value: Any) -> bool:
@@ -458,8 +468,7 @@ class TrialStore:
     def _rows_apart(self, reference: Reference) -> Part | None:
         """Rows that the reference works out one by one; asked once a problem."""
         if self._separate is None or self._separate[0] != reference.key:
-            public = self.get(reference, PUBLIC[0])
-            assert public is not None, "public trials are always made"
+            public = self._public(reference)
             inputs = [in_single(value) for value in public.inputs]
             part = public.remade or separate(reference, inputs, public.expected)
             self._separate = reference.key, part
@@ -468,8 +477,7 @@ class TrialStore:
     def _all_in_each(self, reference: Reference) -> bool:
         """True where every element of an input counts for every output, which is tried on some rows where these
         may be worked out one by one."""
-        public, part = self.get(reference, PUBLIC[0]), self._rows_apart(reference)
-        assert public is not None, "public trials are always made"
+        public, part = self._public(reference), self._rows_apart(reference)
         given = [*map(in_single, public.inputs)]
         given = given if part is None else part.of(given)
         with contextlib.suppress(ConfigError):
@@ -480,9 +488,15 @@ class TrialStore:
 
     def _used(self, reference: Reference) -> Uses:
         """What the reference does with its inputs."""
-        public = self.get(reference, PUBLIC[0])
-        assert public is not None, "public trials are always made"
-        return reference.uses([in_single(value) for value in public.inputs])
+        return reference.uses([in_single(value) for value in self._public(reference).inputs])
+
+    def _public(self, reference: Reference) -> Trial:
+        """The first public trial; kept until another problem's is asked for, for reading it takes its time."""
+        if self._first is None or self._first[0] != reference.key:
+            public = self.get(reference, PUBLIC[0])
+            assert public is not None, "public trials are always made"
+            self._first = reference.key, public
+        return self._first[1]
 
     def _hidden(self, reference: Reference) -> list[Any]:
         """The draw that all hidden trials of a problem are made of, each in its own way; kept until
@@ -597,13 +611,13 @@ def _negated(inputs: Sequence[Any], turned: Sequence[bool]) -> list[Any]:
 
 
 def _severities(
-    reference: Reference, name: TrialName, public: Trial | None, uses: Uses
+    reference: Reference, name: TrialName, public: Trial, uses: Uses
 ) -> list[stress.Severity]:
     """How far a trial goes: less and less far, and first to the largest numbers where outputs are elements of
     the inputs."""
     ties = not uses.picks or bool(reference.agreement.rules)
     found = [one._replace(ties=ties) for one in stress.SEVERITIES]
-    if name in (ONE_SIDED, NEGATIVE, POSITIVE) and public is not None and not public.remade:
+    if name in (ONE_SIDED, NEGATIVE, POSITIVE) and not public.remade:
         selects = stress.selects([*map(in_single, public.inputs)], public.expected)
         return [found[0]._replace(largest=stress.LARGEST)] * selects + found
     return found

@@ -17,6 +17,7 @@ from accelopt.kernels.nki.referee.comparison import Gate
 from accelopt.kernels.nki.referee.precision import Precision, contract
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.referee.rounding import MOST_IN_BLOCK, UNIT, Formats, intervals
+from accelopt.kernels.nki.referee.tolerance import exact_outputs
 from accelopt.kernels.nki.referee.tolerance import rounded as exactly
 from accelopt.kernels.nki.referee.trials import (
     FEW_BITS,
@@ -459,6 +460,52 @@ def in_eight_bits(v):
     """Whole steps of a float8_e4m3fn of this size, and the step."""
     step = 2.0 ** (np.floor(np.log2(np.maximum(np.abs(v), 2.0**-6))) - 3)
     return (v / step).astype(np.float32), step
+
+
+@pytest.mark.parametrize("bounded", ["z * s * (z > 0)", "z * s"])
+@pytest.mark.parametrize("name", [HIDDEN, SWEEP])
+def test_a_factor_shows_in_a_bounded_output_of_eight_bits(bounded, name, tmp_path):
+    """To few bits a factor of 1.05 leaves every second element as it is, and a bound is no term that cancels: the
+    mean of those that are a step off shows it (IEEE 754: rounding to nearest goes up as often as down)."""
+    path = tmp_path / "reference.py"
+    path.write_text(f"""
+import ml_dtypes
+import numpy as np
+def get_inputs():
+    x, s = np.random.normal(size=(128, 256)), np.random.uniform(0.5, 2, size=(128, 1))
+    return [x.astype(ml_dtypes.float8_e4m3), s.astype(np.float32)]
+def forward(x, s):
+    z = x.astype(np.float32)
+    return np.clip({bounded}, -240, 240).astype(ml_dtypes.float8_e4m3)
+""")
+    reference = Reference(path)
+    for draw in range(DRAWS):
+        trial = TrialStore(tmp_path / f"trials{draw}").get(
+            reference, name, contract(reference.inputs(0))
+        )
+        of = {"z": trial.inputs[0].astype(np.float32), "s": trial.inputs[1]}
+        for factor, right in ((1, True), (1 + 2 * UNIT, True), (1.05, False), (0.96, False)):
+            found = np.clip(eval(bounded, of) * np.float32(factor), -240, 240)
+            found = found.astype(trial.inputs[0].dtype)
+            verdict = Gate(precision=contract(trial.inputs)).judge(trial, [found], [found])
+            assert (verdict.status is Status.CORRECT) == right, (draw, factor, verdict.message)
+
+
+def test_what_leaves_the_range_of_float32_frees_no_zeros(tmp_path):
+    """A zero may be what is left of the largest that is judged, in float64, and of no larger one."""
+    path = tmp_path / "reference.py"
+    path.write_text("""
+import numpy as np
+def get_inputs():
+    return [np.array([[200, 80], [1, 2]], np.float32), np.array([[1], [0]], np.float32)]
+def forward(x, y):
+    return np.exp(x) * y
+""")
+    reference = Reference(path)
+    inputs = reference.inputs(0)
+    (exact,) = exact_outputs(reference, inputs, reference.forward(inputs))
+    assert np.isinf(exact.allowed[0]).all() and (exact.values[1] == 0).all()
+    assert (exact.allowed[1] < 1e-30).all()
 
 
 @pytest.mark.parametrize("scaled", SCALED)
