@@ -150,6 +150,9 @@ ASSEMBLY_CALLS = {
     "triton.language.inline_asm_elementwise",
     "triton.experimental.gluon.language.inline_asm_elementwise",
 }
+# Functions for the device by their symbols, of which those of NVIDIA's mathematical library may be named.
+EXTERN_CALLS = {"triton.language.extern_elementwise", "triton.language.core.extern_elementwise"}
+EXTERN_SYMBOLS = r"__nv_\w+"
 DEVICE_EXPERIMENTAL = {
     "triton.language._experimental_descriptor_load",
     "triton.language._experimental_descriptor_store",
@@ -180,4 +183,4 @@ HARMLESS_UNDERSCORED = {"_asdict", "_fields", "_init_handles", "_make", "_replac
 OWN_DUNDERS = OWN_METHODS | {"__all__", "__author__", "__doc__", "__slots__", "__version__"}
 HARMLESS_DUNDERS = {"__name__", "__doc__", "__init__", "__version__"}
 # Settings of the compiler and the libraries; anything else in the environment is the harness's.
-ENVIRONMENT_PREFIXES = ("TRITON_", "TORCH_", "PYTORCH_")
+ENVIRONMENT = r"(TRITON|TORCH|PYTORCH)_\w+(?<!_PATH)(?<!_MANAGER)"  # no programs and classes to run
