@@ -121,11 +121,12 @@ class SolutionTrial:
             reply = self.candidate.ask(asked, say.Checked)
             reply_rules.accept_outputs(self.task, reply.outputs, self.expected)
             reply_rules.accept_operators(self.task, reply, self.expected)
-            return self._judge(KeptCall(name, draw, key, reply.seals), f"{name} inputs")
+            return self._judge(
+                KeptCall(name, draw, key, reply.seals), f"{name} inputs", exactly=not self.checks
+            )
 
-    def _judge(self, kept: KeptCall, label: str) -> bool | None:
-        exactly = self.task.must_be_exact and (kept.surely or not self.checks)
-        exactly = exactly and not kept.draw.unusual
+    def _judge(self, kept: KeptCall, label: str, *, exactly: bool) -> bool | None:
+        exactly = exactly and self.task.must_be_exact and not kept.draw.unusual
         asked = say.Judge(
             draw=kept.draw, name=kept.name, key=kept.key, seals=kept.seals, exactly=exactly
         )
@@ -312,7 +313,7 @@ class SolutionTrial:
                 continue
             with self._shared():
                 begin = time.monotonic()
-                self._judge(item, f"timed call ({item.name})")
+                self._judge(item, f"timed call ({item.name})", exactly=True)
                 taken += time.monotonic() - begin
 
     def _correct(self, statistics: Statistics) -> Evaluation:

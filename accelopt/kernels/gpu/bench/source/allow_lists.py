@@ -138,10 +138,11 @@ DEVICE_LANGUAGES = (
         "ampere", "ampere.async_copy", "blackwell", "blackwell.tma", "hopper", "hopper.mbarrier",
         "hopper.tma")),
 )  # fmt: skip
-# What those modules have of others: modules, and functions of the host.
+# What those modules have of others: modules, functions of the host, and functions by their symbols, of which
+# one is LLVM's for the clock.
 OF_THE_HOST = {
     "ampere", "amd", "annotations", "async_copy", "blackwell", "builtin", "builtins", "core", "cuda",
-    "dataclass", "extra", "functools", "hip", "hopper", "ir", "jit", "knobs", "libdevice", "math",
+    "dataclass", "extern_elementwise", "extra", "functools", "hip", "hopper", "ir", "jit", "knobs", "libdevice", "math",
     "mbarrier", "nvidia", "random", "semantic", "standard", "target_info", "tl", "tma", "torch", "triton",
     "ttgl", "typing", "unflatten_ir_values", "utils", "warnings", "wraps",
 }  # fmt: skip
@@ -150,9 +151,6 @@ ASSEMBLY_CALLS = {
     "triton.language.inline_asm_elementwise",
     "triton.experimental.gluon.language.inline_asm_elementwise",
 }
-# Functions for the device by their symbols, of which those of NVIDIA's mathematical library may be named.
-EXTERN_CALLS = {"triton.language.extern_elementwise", "triton.language.core.extern_elementwise"}
-EXTERN_SYMBOLS = r"__nv_\w+"
 DEVICE_EXPERIMENTAL = {
     "triton.language._experimental_descriptor_load",
     "triton.language._experimental_descriptor_store",
@@ -183,4 +181,4 @@ HARMLESS_UNDERSCORED = {"_asdict", "_fields", "_init_handles", "_make", "_replac
 OWN_DUNDERS = OWN_METHODS | {"__all__", "__author__", "__doc__", "__slots__", "__version__"}
 HARMLESS_DUNDERS = {"__name__", "__doc__", "__init__", "__version__"}
 # Settings of the compiler and the libraries; anything else in the environment is the harness's.
-ENVIRONMENT = r"(TRITON|TORCH|PYTORCH)_\w+(?<!_PATH)(?<!_MANAGER)"  # no programs and classes to run
+ENVIRONMENT = r"(TRITON|TORCH|PYTORCH)_\w+(?<!_MANAGER)"  # no classes to run

@@ -378,8 +378,6 @@ class SourceScan(ast.NodeVisitor):
             self._format(node, function)
         if self.names.resolve(function) & allow_lists.ASSEMBLY_CALLS:
             self._assembly(node)
-        if self.names.resolve(function) & allow_lists.EXTERN_CALLS:
-            self._symbols(node)
         if self._names_by_strings(node):
             self._report(node, ast.unparse(node)[:60], WHILE_IT_RUNS)
         if self._hears_warnings(node):
@@ -449,21 +447,6 @@ class SourceScan(ast.NodeVisitor):
             return
         for said, reason in assembly_faults(text):
             self._report(node, said, reason)
-
-    def _symbols(self, node: ast.Call) -> None:
-        """The table of a call by symbols must be there to be read."""
-        named = [one.value for one in node.keywords if one.arg == "arg_type_symbol_dict"]
-        table = [*node.args[3:4], *named, None][0]
-        values = table.values if isinstance(table, ast.Dict) else [None]
-        for value in values:
-            first = value.elts[0] if isinstance(value, ast.Tuple) and value.elts else None
-            symbol = first.value if isinstance(first, ast.Constant) else ""
-            if not re.fullmatch(allow_lists.EXTERN_SYMBOLS, str(symbol)):
-                self._report(
-                    node,
-                    str(symbol) or ast.unparse(node.func),
-                    WHILE_IT_RUNS if not symbol else OTHER,
-                )
 
     def _text_of(self, node: ast.AST) -> str | None:
         """A string that stands there, or the only one that a name is given."""
