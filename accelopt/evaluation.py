@@ -317,6 +317,7 @@ class Exactness(Row):
         return self.error / honest
 
 
+LESS_EXACT = "times less exact than the baseline"
 MOST_TIMES_LESS_EXACT = 4.0
 
 

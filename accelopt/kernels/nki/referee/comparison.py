@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from accelopt.evaluation import (
+    LESS_EXACT,
     MOST_TIMES_LESS_EXACT,
     REL_TOL,
     Check,
@@ -106,7 +107,6 @@ class ElementLimits(NamedTuple):
 
 
 DEFINED = "a defined reference"
-LESS_EXACT = "times less exact than the baseline"
 WHOLE = "equal whole numbers"
 GATE, PER_ROW = "relative L2 error", "error per row"
 """The published bound, and the same of rows."""

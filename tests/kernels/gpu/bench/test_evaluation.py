@@ -174,3 +174,17 @@ def test_calls_of_all_kinds_go_equally_deep(torch, starter, tmp_path):
     one.batch(messages.Batch(first=0, calls=2, wait_ms=0.0))
     sys.setrecursionlimit(limit)
     assert len(set(sys.modules.pop("candidate_source").DEPTHS)) == 1
+
+
+@pytest.mark.slow
+def test_a_solution_may_be_as_inexact_as_its_start(starter, interpreter):
+    plain = starter.solutions["plain_softmax_n8192"]
+    half = plain.main_source.replace("(x - highest) /", "(x - highest).to(tl.float16) /")
+    task = task_of(starter, "softmax_n8192", interpreter, half)
+    start = plain.with_source(f"{half}\n# as it began\n", "start")
+    like = evaluate(task._replace(start=start)).evaluation
+    assert like.status is Status.CORRECT, like
+    assert like.exactness[0].ulps > 1000
+    less = evaluate(task._replace(start=plain)).evaluation
+    assert less.status is Status.WRONG_NUMBERS
+    assert "times less exact than its baseline" in less.message

@@ -51,6 +51,12 @@ def test_a_workload_of_other_sizes_is_as_valid(starter, tmp_path, name):
         other = index_tensors.resized(tmp_path, definition, row)
         axes = other.workload.axes
         assert axes != row.workload.axes
+        tiles = {
+            axis: size
+            for axis, size in row.workload.axes.items()
+            if size > 2 and axis != "len_indptr"
+        }
+        assert all(axes[axis] % 2 or axes[axis] == size for axis, size in tiles.items())
         if name in INDEXED:
             arrays = index_tensors.generate(definition, other.workload, 1)
             check_indptr(arrays["kv_indptr"], axes.get("num_kv_indices", axes.get("total_kv")))

@@ -141,6 +141,8 @@ DISHONEST = [
     "import torch\nt = torch\nc = t.cuda\nc.Stream()\n",
     "import os\nos.path.os._exit(0)\n",
     "import os\nos.environ['CUDA_VISIBLE_DEVICES'] = ''\n",
+    "import os\nos.environ['TRITON_CACHE_MANAGER'] = 'os:system'\n",
+    "import triton.language as tl\ntl.extern_elementwise('', '', [], {(): ('llvm.x', 1)}, True)\n",
     "import os\nos.environ.update(A='1')\n",
     "print.__self__\n",
     "import torch\ntorch.__dict__['cuda']\n",

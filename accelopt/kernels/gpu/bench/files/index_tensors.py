@@ -178,10 +178,11 @@ def resized(root: Path, definition: Definition, row: Trace) -> Trace | None:
     smallest; None where nothing can vary, as the axes of what comes from files that we did not write.
 
     Offsets of `n` sequences stay `n + 1`, what had one row a sequence still has, and totals keep at
-    least one a sequence.
+    least one a sequence. No tile divides the sizes, for they are odd; of what had as many keys as queries,
+    queries are fewer.
     """
     workload, random = row.workload, np.random.default_rng()
-    share = random.uniform(0.5, 0.95)
+    share, fewest = random.uniform(0.5, 0.95), random.uniform(0.5, 0.95)
     fixed: set[str] = {"num_pages"}
     for name, source in workload.inputs.items():
         spec = definition.inputs[name]
@@ -195,7 +196,7 @@ def resized(root: Path, definition: Definition, row: Trace) -> Trace | None:
         axis: size if axis in fixed
         else fewer + 1 if axis == "len_indptr"
         else fewer if size == sequences
-        else max(fewer, _fewer(size, share))
+        else max(fewer, _fewer(size, share * fewest if axis == "total_q" else share))
         for axis, size in before.items()
     }  # fmt: skip
     if axes == before:
@@ -204,7 +205,8 @@ def resized(root: Path, definition: Definition, row: Trace) -> Trace | None:
 
 
 def _fewer(size: int, share: float) -> int:
-    return int(size * share) if size > 2 else size + (size > 0)
+    fewer = int(size * share)
+    return fewer - 1 + fewer % 2 if fewer > 1 else fewer if size > 2 else size + (size > 0)
 
 
 def write_safetensors(path: Path, arrays: Arrays) -> None:

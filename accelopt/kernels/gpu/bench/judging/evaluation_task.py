@@ -78,6 +78,16 @@ class Task(NamedTuple):
         return self.solution.spec.language in COMPILED
 
     @property
+    def must_be_exact(self) -> bool:
+        """Whether rounding more than others is a fault: where the definition does not allow it by tolerances
+        wider than the package's own, or by what it is."""
+        wide = any(
+            own > usual for own, usual in zip(self.tolerance[:2], Tolerance()[:2], strict=True)
+        )
+        free = self.is_composite or self.definition.op_type.startswith("sampling")
+        return not (self.rival or wide or free or self.tolerance.matched_ratio < 1.0)
+
+    @property
     def is_composite(self) -> bool:
         """Whether a library may do a step of the problem."""
         return self.definition.op_type.startswith(COMPOSITE)

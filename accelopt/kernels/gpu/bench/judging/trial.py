@@ -9,10 +9,20 @@ from __future__ import annotations
 import random
 import secrets
 import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from accelopt.evaluation import Check, Evaluation, Profile, Status
+from accelopt.evaluation import (
+    LESS_EXACT,
+    MOST_TIMES_LESS_EXACT,
+    Check,
+    Evaluation,
+    Exactness,
+    Profile,
+    Status,
+    exactness_words,
+)
 from accelopt.kernels.gpu.bench.files import index_tensors
 from accelopt.kernels.gpu.bench.files.input_draws import (
     LARGEST,
@@ -53,6 +63,8 @@ class SolutionTrial:
         self.checks: list[Check] = []
         self.notes: list[str] = []
         self.figures: list[Figures] = []
+        self.exactness: tuple[Exactness, ...] = ()
+        self.baseline: tuple[Exactness, ...] = ()  # the start's, where it was asked for
         self.workload = task.workload
         self.place = say.DeviceEnvironment(hardware="", libs={})
         self.expected: tuple[say.Output, ...] = ()
@@ -109,10 +121,15 @@ class SolutionTrial:
             reply = self.candidate.ask(asked, say.Checked)
             reply_rules.accept_outputs(self.task, reply.outputs, self.expected)
             reply_rules.accept_operators(self.task, reply, self.expected)
-            return self._judge(KeptCall(name, draw, key, reply.seals), f"{name} inputs")
+            return self._judge(
+                KeptCall(name, draw, key, reply.seals), f"{name} inputs", exactly=not self.checks
+            )
 
-    def _judge(self, kept: KeptCall, label: str) -> bool | None:
-        asked = say.Judge(draw=kept.draw, name=kept.name, key=kept.key, seals=kept.seals)
+    def _judge(self, kept: KeptCall, label: str, *, exactly: bool) -> bool | None:
+        exactly = exactly and self.task.must_be_exact and not kept.draw.unusual
+        asked = say.Judge(
+            draw=kept.draw, name=kept.name, key=kept.key, seals=kept.seals, exactly=exactly
+        )
         reply = self.referee.ask(asked, say.Judged)
         self.candidate.forget(kept.name)
         if reply.broken:
@@ -144,7 +161,35 @@ class SolutionTrial:
                     return False
                 self.figures += figures
             raise Ended(Status.WRONG_NUMBERS, f"on {label}: {sentences}")
+        self._accept_exactness(reply, kept.draw, label)
         return True
+
+    def _accept_exactness(self, reply: say.Judged, draw: Draw, label: str) -> None:
+        """As exact as the start, or as arithmetic in the reference's formats; without a start, products in
+        TF32 are, too. Raises Ended for what is much less."""
+        own, start, limit = reply.exactness, self.task.start, MOST_TIMES_LESS_EXACT
+        self.exactness = self.exactness or own
+        if not own or (start is not None and start.main_source == self.task.solution.main_source):
+            return
+        errors = [one.error for one in self.baseline] if start is not None else reply.in_tf32
+        times = _times_less(own, errors)
+        if times > limit and start is not None and not self.baseline:
+            judged = self._judged_start(start, draw, exactly=True)
+            self.baseline = judged.exactness if judged is not None else ()
+            times = _times_less(own, [one.error for one in self.baseline])
+        where = exactness_words(own, self.baseline)
+        name = f"{label}: {LESS_EXACT}"
+        self.checks.append(
+            Check(name=name, passed=times <= limit, amount=times, limit=limit, where=where)
+        )
+        if times > limit:
+            beside = (
+                "its baseline" if start is not None else "arithmetic in the reference's formats"
+            )
+            raise Ended(
+                Status.WRONG_NUMBERS,
+                f"on {label}: {times:.3g} times less exact than {beside}, where {limit:g} are allowed: {where}",
+            )
 
     def _stress(self) -> list[str]:
         """Values spread otherwise, other scalars, and other index tensors where ours stand in for any.
@@ -228,9 +273,13 @@ class SolutionTrial:
         start = self.task.start
         if start is None or start.main_source == self.task.solution.main_source:
             return start is not None
-        return self._fails_as_well(start, draw)
+        judged = self._judged_start(start, draw)
+        return judged is None or any(item.failure for item in judged.figures)
 
-    def _fails_as_well(self, start: Solution, draw: Draw) -> bool:
+    def _judged_start(
+        self, start: Solution, draw: Draw, *, exactly: bool = False
+    ) -> say.Judged | None:
+        """What becomes of the start on such inputs; None where it gives nothing."""
         task = self.task._replace(workload=self.workload)
         with CandidateProcess(task, start, self.folder / "start") as child:
             try:
@@ -240,12 +289,13 @@ class SolutionTrial:
             except OutOfMemory:
                 raise
             except Ended:
-                return True
+                return None
             for path in child.folder.glob("start_*.bin"):
                 path.rename(self.candidate.folder / path.name)
-        reply = self.referee.ask(say.Judge(draw=draw, name="start"), say.Judged)
+        judge = say.Judge(draw=draw, name="start", exactly=exactly)
+        reply = self.referee.ask(judge, say.Judged)
         self.candidate.forget("start")
-        return any(item.failure for item in reply.figures)
+        return reply
 
     def _judge_timed(self, kept: list[KeptCall]) -> None:
         """Outputs of timed calls, as they were when they ended: as many as there is time for.
@@ -263,7 +313,7 @@ class SolutionTrial:
                 continue
             with self._shared():
                 begin = time.monotonic()
-                self._judge(item, f"timed call ({item.name})")
+                self._judge(item, f"timed call ({item.name})", exactly=True)
                 taken += time.monotonic() - begin
 
     def _correct(self, statistics: Statistics) -> Evaluation:
@@ -292,6 +342,7 @@ class SolutionTrial:
             profile=profile,
             checks=tuple(self.checks),
             notes=tuple(self.notes),
+            exactness=self.exactness,
             isolation=f"candidate and referee in processes of their own: {held}",
         )
 
@@ -308,3 +359,13 @@ class SolutionTrial:
             figures=tuple(self.figures),
             log=self.candidate.child.printed()[-20000:],
         )
+
+
+def _times_less(own: Sequence[Exactness], errors: Sequence[float]) -> float:
+    """How many times less exact outputs are than others with such errors, at most; with none where nobody
+    knows."""
+    beside = errors if len(errors) == len(own) else [0.0] * len(own)
+    return max(
+        one.times_less(one.model_copy(update={"error": error}))
+        for one, error in zip(own, beside, strict=True)
+    )

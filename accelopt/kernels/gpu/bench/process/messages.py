@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
+from accelopt.evaluation import Exactness
 from accelopt.kernels.gpu.bench.files.input_draws import Draw
 from accelopt.kernels.gpu.bench.process.comparison import Figures
 from accelopt.kernels.gpu.bench.process.timing import Statistics
@@ -194,18 +195,24 @@ class Expected(Message):
 
 
 class Judge(Message):
-    """Compare the files of one call with the reference; `seals` None where none were made."""
+    """Compare the files of one call with the reference; `seals` None where none were made. `exactly`: say
+    how exact they are, too."""
 
     draw: Draw
     name: str
     key: int = 0
     seals: tuple[int, ...] | None = None
+    exactly: bool = False
 
 
 class Judged(Message):
-    """Figures by output, or why there are none. `broken`: files that are not what was sealed."""
+    """Figures by output, or why there are none. `broken`: files that are not what was sealed. `exactness` is
+    of the outputs with a floating-point format, and `in_tf32` what the reference's products in TF32 would
+    have (see `Exactness.error`); without products 0. Both empty where nobody can say."""
 
     figures: tuple[Figures, ...] = ()
+    exactness: tuple[Exactness, ...] = ()
+    in_tf32: tuple[float, ...] = ()
     skipped: str = ""
     broken: bool = False
 

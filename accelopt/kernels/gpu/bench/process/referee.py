@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from accelopt.evaluation import Exactness
 from accelopt.kernels.gpu.bench.files.input_draws import EVEN, Draw, fresh
 from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Trace
 from accelopt.kernels.gpu.bench.process import installed_flashinfer_bench
@@ -28,6 +29,12 @@ from accelopt.kernels.gpu.bench.process.comparison import (
     single_limit,
     steady_rows,
     whole_change,
+)
+from accelopt.kernels.gpu.bench.process.exact_reference import (
+    ExactReference,
+    distance,
+    exactness_of,
+    nudged,
 )
 from accelopt.kernels.gpu.bench.process.hardware_and_versions import describe
 from accelopt.kernels.gpu.bench.process.inductor_text import inductor_text
@@ -68,7 +75,11 @@ class Referee:
         exec(compile(self.definition.reference, "<reference>", "exec"), module.__dict__)
         self.function = module.__dict__["run"]
         self.wanted: dict[Draw, list[Any]] = {}
+        self.exact = ExactReference(self.function)
         self.cut: list[float] | None = None
+        self.rounded: list[float] | None = (
+            None  # what outputs change by when inputs are rounded once more
+        )
 
     def introduce(self, _: say.Introduce) -> say.DeviceEnvironment:
         """Versions and the device's name."""
@@ -118,7 +129,38 @@ class Referee:
             return say.Judged(broken=True)
         if not steady and self.cut is None:
             self.cut = self._changes_by_a_cut(draw, wanted)
-        return say.Judged(figures=tuple(self._figures(got, wanted, steady)))
+        figures = tuple(self._figures(got, wanted, steady))
+        exact = (
+            self._exactness(draw, got, wanted)
+            if asked.exactly and not (steady or self.coarse)
+            else ()
+        )
+        tf32 = self.cut if self.cut and self.exact.has_products else [0.0] * len(exact)
+        return say.Judged(figures=figures, exactness=exact, in_tf32=tuple(tf32))
+
+    def _exactness(self, draw: Draw, got: list[Any], wanted: list[Any]) -> tuple[Exactness, ...]:
+        """How exact floating-point outputs are; nothing where the reference cannot be had in float64."""
+        floats = [at for at, value in enumerate(wanted) if value.is_floating_point()]
+        limits = [
+            limit_of(str(value.dtype).removeprefix("torch."), coarse=False) for value in wanted
+        ]
+        try:
+            exact = self._in_float64(self.inputs.make(draw))
+            if self.rounded is None:
+                once_more = self._in_float64(nudged(self.inputs.make(draw), draw.seed + 1))
+                self.rounded = [distance(*pair) for pair in zip(once_more, exact, strict=True)]
+        except self.torch.OutOfMemoryError:
+            raise
+        except Exception:  # a reference that reads bits, or calls what takes no float64
+            return ()
+        if any(not distance(wanted[at], exact[at]) <= limits[at] for at in floats):
+            return ()
+        return tuple(
+            exactness_of(got[at], wanted[at], exact[at], self.rounded[at]) for at in floats
+        )
+
+    def _in_float64(self, inputs: list[Any]) -> list[Any]:
+        return self._as_tensors(self.exact(inputs))
 
     def _sealed(self, got: list[Any], asked: say.Judge) -> bool:
         return tuple(self.sealer.seal(got, asked.key).tolist()) == asked.seals
@@ -202,7 +244,7 @@ class Referee:
     def resize(self, asked: say.Resize) -> say.Done:
         """Take another workload."""
         self.wanted.clear()
-        self.cut = None
+        self.cut = self.rounded = None
         self.inputs = self.inputs.of(asked.workload)
         return say.Done()
 

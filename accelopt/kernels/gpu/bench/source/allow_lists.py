@@ -138,10 +138,11 @@ DEVICE_LANGUAGES = (
         "ampere", "ampere.async_copy", "blackwell", "blackwell.tma", "hopper", "hopper.mbarrier",
         "hopper.tma")),
 )  # fmt: skip
-# What those modules have of others: modules, and functions of the host.
+# What those modules have of others: modules, functions of the host, and functions by their symbols, of which
+# one is LLVM's for the clock.
 OF_THE_HOST = {
     "ampere", "amd", "annotations", "async_copy", "blackwell", "builtin", "builtins", "core", "cuda",
-    "dataclass", "extra", "functools", "hip", "hopper", "ir", "jit", "knobs", "libdevice", "math",
+    "dataclass", "extern_elementwise", "extra", "functools", "hip", "hopper", "ir", "jit", "knobs", "libdevice", "math",
     "mbarrier", "nvidia", "random", "semantic", "standard", "target_info", "tl", "tma", "torch", "triton",
     "ttgl", "typing", "unflatten_ir_values", "utils", "warnings", "wraps",
 }  # fmt: skip
@@ -180,4 +181,4 @@ HARMLESS_UNDERSCORED = {"_asdict", "_fields", "_init_handles", "_make", "_replac
 OWN_DUNDERS = OWN_METHODS | {"__all__", "__author__", "__doc__", "__slots__", "__version__"}
 HARMLESS_DUNDERS = {"__name__", "__doc__", "__init__", "__version__"}
 # Settings of the compiler and the libraries; anything else in the environment is the harness's.
-ENVIRONMENT_PREFIXES = ("TRITON_", "TORCH_", "PYTORCH_")
+ENVIRONMENT = r"(TRITON|TORCH|PYTORCH)_\w+(?<!_MANAGER)"  # no classes to run

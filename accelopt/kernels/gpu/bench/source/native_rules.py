@@ -40,14 +40,14 @@ _REASONS = {
     ),
     "reaches the clock or the profiler": re.compile(
         r"clock_(get|set)\w+|gettimeofday|chrono|c(u|uda)Event\w*|cudaProfiler\w*|cuProfiler\w*|cupti\w*"
-        r"|nvml\w*|c(u|uda)Graph\w*|CUDAEvent|usleep|nanosleep|sleep|clock(64)?|_*globaltimer\w*|timespec_get"
-        r"|__\w*(clock|globaltimer|sreg_pm)\w*"
+        r"|nvml\w*|c(u|uda)Graph\w*|CUDAEvent|usleep|nanosleep|sleep|timespec_get|__\w*(clock|sreg_pm)\w*"
+        r"|(?i:(\w*_)?(clock|globaltimer)(64)?(_\w*)?)"  # a part of a name
         r"|getrusage|\w*rdtscp?|__builtin_\w*(rdtsc|cyclecounter)\w*"
     ),
     "reaches the driver behind the runtime": re.compile(
         r"cu(Module|Library|Link|Ctx|Device|GetProcAddress|Mem|Ipc|Launch)\w*|cudaIpc\w*|cudaHost\w*"
         r"|cudaGet(DriverEntryPoint|ExportTable)\w*|cudaLaunchHostFunc|cudaStreamAddCallback|cudaDeviceReset"
-        r"|cudaPointerGetAttributes|cudaMemGetAddressRange"
+        r"|cudaPointerGetAttributes|cudaMemGetAddressRange|cudaLibrary\w*|cudaKernel_t|cudaGetKernel"
     ),
     "reaches the interpreter": re.compile(
         r"Py[A-Z_]\w*|_Py\w+|py|pybind11|TORCH_LIBRARY\w*|Dispatcher|(Get|Set|Remove|List)Global\w*"

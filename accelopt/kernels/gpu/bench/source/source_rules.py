@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -355,9 +356,12 @@ class SourceScan(ast.NodeVisitor):
     def visit_Subscript(self, node: ast.Subscript) -> None:
         if "os.environ" in self.names.resolve(node.value) and not isinstance(node.ctx, ast.Load):
             key = node.slice.value if isinstance(node.slice, ast.Constant) else ""
-            if not str(key).startswith(allow_lists.ENVIRONMENT_PREFIXES):
-                self._report(node, ast.unparse(node), "changes the environment of the harness")
+            self._setting(node, key)
         self.generic_visit(node)
+
+    def _setting(self, node: ast.AST, key: object) -> None:
+        if not re.fullmatch(allow_lists.ENVIRONMENT, str(key)):
+            self._report(node, ast.unparse(node), "changes the environment of the harness")
 
     # Calls.
 
@@ -369,8 +373,7 @@ class SourceScan(ast.NodeVisitor):
             return
         if "os.environ.setdefault" in self.names.resolve(function):
             key = node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else ""
-            if not str(key).startswith(allow_lists.ENVIRONMENT_PREFIXES):
-                self._report(node, ast.unparse(node), "changes the environment of the harness")
+            self._setting(node, key)
         if isinstance(function, ast.Attribute) and function.attr in ("format", "format_map"):
             self._format(node, function)
         if self.names.resolve(function) & allow_lists.ASSEMBLY_CALLS:
