@@ -19,14 +19,14 @@ from accelopt.algorithm.index import Axis, Floor, Index, index_of
 from accelopt.algorithm.value_nodes import ORDERED, PLACES
 from accelopt.algorithm.values import narrowed
 from accelopt.kernels.nki.nests.changed_elements import with_changes_alone
-from accelopt.kernels.nki.nests.one_hot_removal import without_one_hot
+from accelopt.kernels.nki.nests.one_hot_removal import places_found, without_one_hot
 from accelopt.kernels.nki.nests.read_ranges import (
     fewer_conditions,
     in_order,
     reads_of,
     shared_conditions,
 )
-from accelopt.kernels.nki.nests.scale_and_shift import scaled_and_shifted
+from accelopt.kernels.nki.nests.scale_and_shift import factor_shared, scaled_and_shifted
 from accelopt.kernels.nki.nests.separable_windows import windows_separated
 from accelopt.kernels.nki.nests.shared_element_functions import functions_shared
 from accelopt.kernels.nki.nests.shared_expressions import expressions_shared
@@ -71,11 +71,15 @@ def prepared(algorithm: ir.Algorithm) -> ir.Algorithm:
     )
     algorithm = windows_separated(replace(algorithm, definitions=definitions))
     algorithm = scaled_and_shifted(algorithm)
+    shared = tuple(ir.with_changes(d, factor_shared) for d in algorithm.definitions)
+    algorithm = replace(algorithm, definitions=shared)
     algorithm = functions_shared(expressions_shared(algorithm))
     found = _split(without_one_hot(algorithm))
     found = _without_unread(_split(_cut(found, _useful(found))))
     named = AxisNames(found.inputs, found.definitions, found.outputs).algorithm(found.name)
-    named = _named_as_read(_summed_last(_groups(_compared_as_ranked(defined_once(named)))))
+    named = _named_as_read(
+        _summed_last(_groups(_compared_as_ranked(places_found(defined_once(named)))))
+    )
     return _ordered(_scaled_last(_operands(_joint(named))))
 
 

@@ -674,7 +674,7 @@ class Calculation(Instructions):
             made = partial(issued, "eight_largest", [8], "max8", f"src={text(left)}")
             found = once("eight_largest", number, made)
         if value.function in PLACES:
-            if not self.text.nki:
+            if not self.text.nki and rank > 1:
                 raise NotNested("of equal elements neuronxcc finds one position")
             given = f"data={text(left)}, vals={found.tile.name}[...]"
             made = partial(issued, "places", [8], "nc_find_index8", given, dtype="uint32")
