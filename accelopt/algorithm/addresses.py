@@ -327,8 +327,8 @@ def _failing(access: GuardedAddress, chain: list[int], size: int) -> int | None:
 
 
 def _by_strides(address: Index, strides: Sequence[int]) -> Iterator[tuple[Index, ...]]:
-    """An address by strides, its constant rounded down or to the nearest multiple of each; nothing where
-    a coefficient is no multiple of one."""
+    """An address by strides, its constant rounded down or up to a multiple of each; nothing where a coefficient is
+    no multiple of one."""
     if not strides:
         yield ()
         return
@@ -336,7 +336,7 @@ def _by_strides(address: Index, strides: Sequence[int]) -> Iterator[tuple[Index,
     terms = tuple((t, c) for t, c in address.terms if abs(c) >= stride)
     if any(c % stride for _, c in terms):
         return
-    constants = (address.constant // stride, (address.constant + stride // 2) // stride)
+    constants = (address.constant // stride, -(-address.constant // stride))
     for constant in dict.fromkeys(constants):
         index = Index(constant, tuple((t, c // stride) for t, c in terms))
         for below in _by_strides(address - index * stride, rest):

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from accelopt.algorithm.canonical_rewriting import rewritten
 from accelopt.algorithm.index import Index, index_of
+from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.recurrences import LoopStates, before, joined_scan, left_by_any
 from accelopt.algorithm.reductions import fold
-from accelopt.algorithm.value_nodes import Carried, Choice, Fold, ScanElement, Value
+from accelopt.algorithm.value_nodes import (
+    Application,
+    Carried,
+    Choice,
+    Fold,
+    ScanElement,
+    Sum,
+    Value,
+    children,
+)
+from accelopt.algorithm.values import Values
 
 
 def settled(states: LoopStates, value: Value) -> Value:
@@ -21,6 +34,27 @@ def _settled(states: LoopStates, value: Value) -> Value:
         return before(states, value)
     if isinstance(value, Fold) and isinstance(value.body, Choice):
         return fold(states.values, value.combiner, value.axes, value.body)
+    if isinstance(value, (Sum, Application)):
+        return _next(states.values, value)
+    return value
+
+
+def _next(values: Values, value: Value) -> Value:
+    """The next state of a recurrence in the place of the step that makes it of the one before."""
+    below = (part for child in children(value) for part in (child, *children(child)))
+    for found in below:
+        state = found.on_true if isinstance(found, Choice) else None
+        if (
+            not isinstance(state, ScanElement)
+            or found != values.where([state.at], state, state.initial)
+            or state.at.bounds[1] + 1 >= state.along.extent
+        ):
+            continue
+        moved = {state.along: state.at + 1}
+        factor, term = (values.substitute(part, moved) for part in (state.factor, state.term))
+        scaled = apply(values, state.scale, [factor, found])
+        if apply(values, state.combine, [scaled, term]) == value:
+            return values.same(replace(state, at=state.at + 1))
     return value
 
 

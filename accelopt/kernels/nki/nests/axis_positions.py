@@ -60,11 +60,13 @@ class FreeNames:
 
 @dataclass(frozen=True)
 class Span:
-    """The part of an axis that one access takes. On partitions it has `room` for as many elements, if for more."""
+    """The part of an axis that one access takes. On partitions it has `room` for as many elements, if for more.
+    Of one with `runs`, which begin and end there, elements between those are left out."""
 
     start: At
     width: int
     room: int = 0
+    runs: tuple[tuple[int, int], ...] = ()
 
     @property
     def lanes(self) -> int:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from accelopt.algorithm import ir
-from accelopt.algorithm.index import Axis, index_of
+from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.linear import row_major
 from accelopt.hardware import Hardware
 from accelopt.kernels.nki.nests.axis_positions import At, FreeNames, Span, variable
@@ -26,7 +26,7 @@ from accelopt.kernels.nki.nests.on_chip import OnChip
 from accelopt.kernels.nki.nests.partition_reductions import NEUTRAL, Partitions
 from accelopt.kernels.nki.nests.places import Local, Round, View, Where, spans_of
 from accelopt.kernels.nki.nests.recurrences import Recurrences
-from accelopt.kernels.nki.nests.skipping import masks_that_empty
+from accelopt.kernels.nki.nests.skipping import both_of, masks_that_empty
 from accelopt.kernels.nki.nests.statements import Comment, Form, NestNode, line
 from accelopt.kernels.nki.nests.text import Tile, Writer, merged
 from accelopt.kernels.nki.nests.tile_names import word_of
@@ -283,7 +283,10 @@ class Emitter(Calculation):
         }
         self.changing = changing(members)
         self.text.explicit = bool(self.masks)
-        masked = {axis for masks in self.masks.values() for mask in masks for axis in mask.axes}
+        kept = (
+            conditions for masks in self.masks.values() for mask in masks for conditions in mask
+        )
+        masked = {axis for conditions in kept for c in conditions for axis in c.axes}
         self.copied = {axis for axis, size in parts if axis in masked and size < axis.extent}
         copies = math.prod(-(-a.extent // size) for a, size in parts if a in self.copied)
         if copies > MOST_COPIES:
@@ -476,21 +479,39 @@ class Emitter(Calculation):
             self.emit_now(name)
 
     def clipped(self, place: Where, own: Collection[Axis]) -> Where:
-        """A place without the ends of axes, in whole tiles, that masks empty there."""
+        """A place without the parts of axes, in whole tiles, that masks empty there."""
         for axis, masks in self.masks.items():
-            low, high = 0, axis.extent
-            for mask in masks if axis in own else ():
-                step = mask.coefficient(axis)
-                _, most = self.ends(mask - index_of(axis) * step, place)
-                if step < 0:
-                    high = min(high, most // -step + 1)
-                else:
-                    low = max(low, -(most // step))
+            if axis not in own:
+                continue
             tile = self.spec.partitions if axis.extent % self.spec.partitions == 0 else 1
-            low, high = low // tile * tile, -(-high // tile) * tile
-            if low or high < axis.extent:
-                place = place.within({axis: Span(At(low), high - low)})
+            kept = sorted(self.kept(axis, conditions, place, tile) for conditions in both_of(masks))
+            runs: list[tuple[int, int]] = []
+            for low, high in kept:
+                if runs and low <= runs[-1][1]:
+                    low, high = runs[-1][0], max(runs.pop()[1], high)
+                runs += [(low, high)] * (low < high)
+            first, end = runs[0][0], runs[-1][1]
+            if first or end < axis.extent or len(runs) > 1:
+                span = Span(At(first), end - first, runs=tuple(runs) if len(runs) > 1 else ())
+                place = place.within({axis: span})
         return place
+
+    def kept(
+        self, axis: Axis, conditions: Sequence[Index], place: Where, tile: int
+    ) -> tuple[int, int]:
+        """The first and the last element, and one more, in whole tiles along an axis, between which all conditions
+        may hold in a place."""
+        low, high = 0, axis.extent
+        for condition in conditions:
+            step = condition.coefficient(axis)
+            _, most = self.ends(condition - index_of(axis) * step, place)
+            if step < 0:
+                high = min(high, most // -step + 1)
+            elif step > 0:
+                low = max(low, -(most // step))
+            elif most < 0:
+                high = 0
+        return low // tile * tile, -(-high // tile) * tile
 
     def emit_now(self, name: str, reader: Where | None = None) -> None:
         """A member's tile, where it is not there yet: as its first `reader` has it on partitions, if that

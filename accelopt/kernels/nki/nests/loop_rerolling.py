@@ -19,7 +19,7 @@ MOST_COLUMNS = 6
 _TOKEN = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e-?\d+)?(?![\w.])|[A-Za-z_]\w*|\s+|.", re.DOTALL)
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
 _NAME = re.compile(r"[A-Za-z_]\w*")
-_DECLARED = re.compile(r"(\w+) = nl\.(?:ndarray|zeros)\(", re.MULTILINE)
+_DECLARED = re.compile(r"^((?:\w+, )*\w+) = ", re.MULTILINE)
 _COPY = re.compile(r"_\d+$")
 
 
@@ -125,7 +125,10 @@ class _Folding:
         """One body for all groups. Raises _Apart where others use a name of theirs, or too much differs."""
         texts = ["\n".join(t for node in group for t in _texts(node)) for group in self.groups]
         self.own = [
-            {*_DECLARED.findall(text), *(v for node in group for v in _variables(node))}
+            {
+                *_NAME.findall(" ".join(_DECLARED.findall(text))),
+                *(v for node in group for v in _variables(node)),
+            }
             for text, group in zip(texts, self.groups, strict=True)
         ]
         used = [set(_NAME.findall(text)) for text in texts]

@@ -118,6 +118,10 @@ class Operands:
         if windows:
             return self._in_windows(along, windows, own, where, side, moving)
         nest = emitter.nest
+        if not any(self._on_chip(found) for found in inputs_of(value)):
+            # Blocks that a mask empties elsewhere are brought, too: once for all rows.
+            here = emitter.masks.keys() & set(self.found.contracted)
+            where = replace(where, spans={a: s for a, s in where.spans.items() if a not in here})
         axes = self.own_axes(own, where)
         asked = nest.way(self.definition.out, side) if {*axes} - {*self.found.batch} else None
         single = tuple(axis for axis in axes if axis not in self.found.batch)
@@ -433,15 +437,11 @@ class Operands:
                 outer = self._beside(value, rest, where, lying, group)
         spans = {**where.spans, self.summed: span} if span else where.spans
         start = Where(self.lying, spans, ())
-        before = At()
-        if span:
-            first = span.start * width
-            terms = tuple((name, factor // self.size) for name, factor in first.terms)
-            before = At(first.constant // self.size, terms)
+        whole = Where(self.lying, where.spans, ())
 
         def part(row: Round) -> None:
             def fill(k: Round) -> None:
-                at = collected(before + k.number * (group * width))
+                at = collected(self.number(k.where, whole) * width)
                 into = View(kept.tile, at, kept.strides).moved(row.where, start)
                 place = Where(self.lying, {**row.where.spans, **{
                     a: k.where.span(a) for a in self.found.contracted}}, where.order)  # fmt: skip

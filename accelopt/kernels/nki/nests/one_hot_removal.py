@@ -14,6 +14,8 @@ from typing import NamedTuple
 from accelopt.algorithm import ir
 from accelopt.algorithm.index import Axis, Index, index_of
 
+LEAST_PLACES = 8
+"""Elements of which Vector finds the largest (nki.isa.max8)."""
 ZERO, ONE = ir.Constant(0.0), ir.Constant(1.0)
 
 
@@ -35,6 +37,33 @@ def without_one_hot(algorithm: ir.Algorithm) -> ir.Algorithm:
             _read(definition, inputs, whole) if isinstance(definition, ir.Reduce) else [definition]
         )
     return replace(algorithm, definitions=tuple(made))
+
+
+def places_found(algorithm: ir.Algorithm) -> ir.Algorithm:
+    """The Algorithm with the first place of a row's largest element as such, where it is the least of those that equal it."""
+    largest = {
+        d.out: d
+        for d in algorithm.definitions
+        if isinstance(d, ir.Reduce) and d.combiner == "maximum" and len(d.reduced) == 1
+    }
+
+    def found(reduce: ir.Definition) -> ir.Definition:
+        match reduce:
+            case ir.Reduce(
+                combiner="minimum",
+                reduced=(axis,),
+                expression=ir.Apply("select", (equal, ir.Position(place), ir.Constant(none))),
+            ) if place == index_of(axis) and none >= axis.extent >= LEAST_PLACES:
+                match equal:
+                    case ir.Apply("equal", (element, ir.Read(name, indices))) if name in largest:
+                        whole = largest[name]
+                        own = dict(zip(whole.axes, indices, strict=True))
+                        own[whole.reduced[0]] = index_of(axis)
+                        if ir.substituted(whole.expression, own, {}) == element:
+                            return replace(reduce, combiner="place_1", expression=element)
+        return reduce
+
+    return replace(algorithm, definitions=tuple(map(found, algorithm.definitions)))
 
 
 def _read(

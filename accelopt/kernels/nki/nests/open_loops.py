@@ -7,10 +7,11 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from accelopt.algorithm.index import Axis, Index
+from accelopt.algorithm.index import Axis
 from accelopt.kernels.nki.nests.axis_positions import At, FreeNames, Span, variable
 from accelopt.kernels.nki.nests.nest import evenly
 from accelopt.kernels.nki.nests.places import Block, Round, Where, one_ahead
+from accelopt.kernels.nki.nests.skipping import Mask
 from accelopt.kernels.nki.nests.statements import For, Form, Line, line
 from accelopt.kernels.nki.nests.text import Writer, collected
 
@@ -30,8 +31,8 @@ class Loops:
         """Axes whose rounds follow one another."""
         self.deciding: Mapping[Axis, Sequence[int]] = {}
         """By axis, where along it conditions begin or end to hold."""
-        self.masks: dict[Axis, tuple[Index, ...]] = {}
-        """By axis, the conditions that leave blocks of it empty."""
+        self.masks: dict[Axis, tuple[Mask, ...]] = {}
+        """By axis, what is kept by masks that leave blocks of it empty."""
         self.changing: Mapping[Axis, Sequence[int]] = {}
         """By longer axis, where along it another of two values is taken: rounds with such a place are written on
         their own."""
@@ -114,8 +115,11 @@ class Loops:
 
     def pieces(self, axis: Axis, where: Where, size: int = 0) -> list[tuple[At, int]]:
         """Where parts of a short axis begin in a place, in which no condition changes, and how many
-        elements they have; of another axis all, or parts of several rounds of a `size` and single rounds."""
+        elements they have; of another axis all that is not left out, or parts of several rounds of a `size` and
+        single rounds."""
         start, width = where.span(axis).start, where.span(axis).width
+        if runs := where.span(axis).runs:
+            return [(At(first), end - first) for first, end in runs]
         rounds = axis in self.changing and 0 < size < width
         if not (rounds or axis in self.deciding) or width == 1 or start.terms:
             return [(start, width)]

@@ -156,7 +156,8 @@ def _key(at: At) -> tuple[object, ...]:
 def spans_of(where: Where, axes: Sequence[Axis] | tuple[Axis, ...]) -> tuple[object, ...]:
     """What tells the spans of axes from others."""
     return tuple(
-        (axis, _key(where.span(axis).start), where.span(axis).width) for axis in sorted(set(axes))
+        (axis, _key(span.start), span.width, span.runs)
+        for axis, span in ((axis, where.span(axis)) for axis in sorted(set(axes)))
     )
 
 

@@ -19,9 +19,15 @@ from accelopt.algorithm.index import Axis, Floor, Index, index_of
 from accelopt.algorithm.value_nodes import ORDERED, PLACES
 from accelopt.algorithm.values import narrowed
 from accelopt.kernels.nki.nests.changed_elements import with_changes_alone
-from accelopt.kernels.nki.nests.one_hot_removal import without_one_hot
-from accelopt.kernels.nki.nests.read_ranges import fewer_conditions, in_order, reads_of
-from accelopt.kernels.nki.nests.scale_and_shift import scaled_and_shifted
+from accelopt.kernels.nki.nests.one_hot_removal import places_found, without_one_hot
+from accelopt.kernels.nki.nests.read_ranges import (
+    fewer_conditions,
+    in_order,
+    reads_of,
+    shared_conditions,
+)
+from accelopt.kernels.nki.nests.scale_and_shift import factor_shared, scaled_and_shifted
+from accelopt.kernels.nki.nests.separable_windows import windows_separated
 from accelopt.kernels.nki.nests.shared_element_functions import functions_shared
 from accelopt.kernels.nki.nests.shared_expressions import expressions_shared
 from accelopt.kernels.nki.nests.term_sums import decided, is_short
@@ -60,13 +66,20 @@ def prepared(algorithm: ir.Algorithm) -> ir.Algorithm:
     algorithm = with_changes_alone(algorithm, _without_unread(algorithm, 1).definitions)
     definitions = tuple(_rewritten(d, _recognised) for d in map(_unrounded, algorithm.definitions))
     definitions = tuple(part for d in map(decided, definitions) for part in _in_two(d))
-    definitions = tuple(_rewritten(d, fewer_conditions) for d in definitions)
-    algorithm = scaled_and_shifted(replace(algorithm, definitions=definitions))
+    definitions = tuple(
+        _rewritten(d, lambda e: shared_conditions(fewer_conditions(e))) for d in definitions
+    )
+    algorithm = windows_separated(replace(algorithm, definitions=definitions))
+    algorithm = scaled_and_shifted(algorithm)
+    shared = tuple(ir.with_changes(d, factor_shared) for d in algorithm.definitions)
+    algorithm = replace(algorithm, definitions=shared)
     algorithm = functions_shared(expressions_shared(algorithm))
     found = _split(without_one_hot(algorithm))
     found = _without_unread(_split(_cut(found, _useful(found))))
     named = AxisNames(found.inputs, found.definitions, found.outputs).algorithm(found.name)
-    named = _named_as_read(_summed_last(_groups(_compared_as_ranked(defined_once(named)))))
+    named = _named_as_read(
+        _summed_last(_groups(_compared_as_ranked(places_found(defined_once(named)))))
+    )
     return _ordered(_scaled_last(_operands(_joint(named))))
 
 
@@ -160,7 +173,7 @@ def _joint(algorithm: ir.Algorithm) -> ir.Algorithm:
             continue
         found: ir.Expression = first
         while True:
-            above = {p for p in parts if found in ir.parts_of(p)}
+            above = _above(found, parts)
             whole = {e for d in readers for e in ir.expressions_of(d)}
             if len(above) != 1 or found in whole or not ir.axes_of(*above) <= set(product.axes):
                 break
@@ -177,6 +190,17 @@ def _joint(algorithm: ir.Algorithm) -> ir.Algorithm:
         at = max([at, *(n + 1 for n, d in enumerate(algorithm.definitions) if d.out in needed)])
         algorithm = replace(algorithm, definitions=(*rest[:at], made, *rest[at:]))
     return algorithm
+
+
+def _above(part: ir.Expression, parts: Collection[ir.Expression]) -> set[ir.Expression]:
+    """Those of some parts that take a part, but for those that are taken, with it, by another of them."""
+    above = {p for p in parts if part in ir.parts_of(p)}
+    while inner := {p for p in above if any(p in ir.walk(q) for q in above - {p})}:
+        takers = {p for p in parts if inner & {*ir.parts_of(p)}}
+        if takers <= above:
+            return above - inner
+        above |= takers
+    return above
 
 
 def _groups(algorithm: ir.Algorithm) -> ir.Algorithm:
@@ -262,6 +286,10 @@ def _without_factor(expression: ir.Expression) -> tuple[ir.Expression, float]:
         otherwise = expression.on_false.value / factor
         if abs(otherwise) < LARGEST:
             return replace(expression, on_true=rest, on_false=ir.Constant(otherwise)), factor
+    elif isinstance(expression, ir.Where):
+        rests = [_without_factor(part) for part in ir.parts_of(expression)]
+        if rests[0][1] == rests[1][1]:
+            return ir.with_parts(expression, (rest for rest, _ in rests)), rests[0][1]
     if isinstance(expression, ir.Apply) and expression.function in ("multiply", "divide"):
         value, number = expression.arguments
         if isinstance(number, ir.Constant) and number.value > 0:

@@ -86,6 +86,24 @@ def ends_of(index: Index, known: Mapping[Axis, Ends]) -> Ends:
     return index.constant + sum(e[0] for e in ends), index.constant + sum(e[1] for e in ends)
 
 
+def shared_conditions(expression: ir.Expression) -> ir.Expression:
+    """The same with conditions that both sides of a choice have, which are the same number where they fail, around it."""
+    expression = ir.with_parts(expression, map(shared_conditions, ir.parts_of(expression)))
+    if not isinstance(expression, ir.Where):
+        return expression
+    sides = [part for part in ir.parts_of(expression) if isinstance(part, ir.Where)]
+    numbers = [side.on_false for side in sides if isinstance(side.on_false, ir.Constant)]
+    shared = tuple(c for c in sides[0].conditions if c in sides[-1].conditions) if sides else ()
+    if len(numbers) < 2 or numbers[0] != numbers[1] or not shared:
+        return expression
+
+    def rest(side: ir.Where) -> ir.Expression:
+        left = tuple(c for c in side.conditions if c not in shared)
+        return ir.Where(left, side.on_true, side.on_false) if left else side.on_true
+
+    return ir.Where(shared, ir.with_parts(expression, map(rest, sides)), numbers[0])
+
+
 MOST_CELLS = 64
 """Parts of a domain that conditions cut out."""
 

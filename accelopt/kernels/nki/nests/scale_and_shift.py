@@ -4,7 +4,7 @@ factor and one summand, worked out once for all elements along the other axes (a
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -53,6 +53,48 @@ def scaled_and_shifted(algorithm: ir.Algorithm) -> ir.Algorithm:
         for d in algorithm.definitions
     )
     return replace(algorithm, definitions=definitions)
+
+
+def factor_shared(expression: ir.Expression) -> ir.Expression | None:
+    """A sum of elements that are all times one number, and of numbers of fewer axes, as that number times the sum of the
+    elements and of those numbers by it: a difference is one operation then. None for anything else."""
+    terms, own = list(_terms(expression, 1.0)), ir.axes_of(expression)
+    wide = [(part, sign) for part, sign in terms if ir.axes_of(part) == own]
+    narrow = [(part, sign) for part, sign in terms if ir.axes_of(part) != own]
+    factors = {_number_in(part) for part, _ in wide}
+    if len(wide) < 2 or not narrow or len(factors) != 1 or factors <= {None, 1.0}:
+        return None
+    (factor,) = factors
+    assert factor is not None
+    bare = _sum([(ir.parts_of(part)[0], sign) for part, sign in wide])
+    rest = _sum([(ir.times(part, 1 / factor), sign) for part, sign in narrow])
+    return ir.times(ir.Apply("add", (bare, rest)), factor)
+
+
+def _terms(expression: ir.Expression, sign: float) -> Iterator[tuple[ir.Expression, float]]:
+    """What an expression is the sum of, with signs."""
+    if isinstance(expression, ir.Apply) and expression.function in ("add", "subtract"):
+        first, second = expression.arguments
+        yield from _terms(first, sign)
+        yield from _terms(second, sign if expression.function == "add" else -sign)
+    else:
+        yield expression, sign
+
+
+def _number_in(expression: ir.Expression) -> float | None:
+    match expression:
+        case ir.Apply("multiply", (_, ir.Constant(number))) if number > 0:
+            return number
+    return None
+
+
+def _sum(terms: Sequence[tuple[ir.Expression, float]]) -> ir.Expression:
+    """The sum of terms with signs, a positive one first where there is one."""
+    (total, sign), *others = sorted(terms, key=lambda term: -term[1])
+    total = total if sign > 0 else ir.Apply("negative", (total,))
+    for part, sign in others:
+        total = ir.Apply("add" if sign > 0 else "subtract", (total, part))
+    return total
 
 
 def _changed(expression: ir.Expression, sums: Collection[str]) -> ir.Expression:

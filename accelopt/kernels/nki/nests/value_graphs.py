@@ -279,7 +279,7 @@ class Reading:
 
     def either(self, value: Value, left: tuple[Index, ...], arguments: tuple[Value, ...]) -> Value:
         """An `either` of which only some conditions are left, of other arguments."""
-        if not left:
+        if not left or arguments[0] is arguments[1]:
             return arguments[0]
         if left == value.indices and arguments == value.arguments:
             return value

@@ -85,6 +85,14 @@ class Calculation(Instructions):
     def settled(self, value: Value, where: Where, view: View, along: Collection[Axis] = ()) -> None:
         """Computes a value into a place of its own, in parts `along` axes and those with masks, as far as
         conditions are left that change along them."""
+        apart = (axis for axis in self.masks if axis in value.axes and where.span(axis).runs)
+        if runs := [(axis, where.span(axis).width) for axis in apart]:
+            self.each(
+                where,
+                runs,
+                lambda r: self.settled(value, r.where, view.moved(r.where, where), along),
+            )
+            return
         value = self.decided(value, where)
         for axis in (*along, *self.masks):
             if axis in where.part or where.span(axis).width == 1 or where.span(axis).start.terms:
@@ -110,7 +118,7 @@ class Calculation(Instructions):
             return
         for rest in set(self.ends(condition - index_of(axis) * step, where)):
             start = -(rest // step) if step > 0 else rest // -step + 1
-            if axis in self.masks:
+            if axis in self.masks and len(condition.axes) > 1:
                 start = start // SLICE * SLICE
             if span.start.constant < start < span.start.constant + span.width:
                 yield start
@@ -141,6 +149,12 @@ class Calculation(Instructions):
         ):
             self.either(value, where, view)
             return
+        if value.kind == "constant" and where.rows == view.tile.partitions:
+            counts = [where.span(axis).width for axis in view.strides]
+            sizes, strides = merged(counts, [[*view.strides.values()]])
+            text = number_text(value.constant, self.numbers)
+            self.fill(view.tile, text, sizes, strides[0], view.offset)
+            return
         self.copy(where, tuple(view.strides), view, self.view(value, where))
 
     def view(self, value: Value, where: Where) -> View:
@@ -157,6 +171,8 @@ class Calculation(Instructions):
         with self.at(depth):
             if value.kind == "input":
                 found = self.memory.read(value, where)
+            elif value.kind == "reduce":
+                found = self.reduce(value, where)
             elif value.kind == "gather":
                 found = gather(self, value, where)
             elif value.kind == "constant":
@@ -165,11 +181,9 @@ class Calculation(Instructions):
                 found = self.position(value.indices[0], where)
             elif value.kind == "choose":
                 found = self.choose(value, where)
-            elif value.kind == "either":
+            elif value.kind == "either" or any(where.span(a).runs for a in where.free(value.axes)):
                 found = self.new_tile(word_of(value), where, where.free(value.axes), value.dtype)
-                self.either(value, where, found)
-            elif value.kind == "reduce":
-                found = self.reduce(value, where)
+                self.settled(value, where, found)
             else:
                 found = self.compute(value, where, None)
             self.blocks[-1].values[key] = found
@@ -588,7 +602,8 @@ class Calculation(Instructions):
         def part(outer: Round) -> None:
             spot = Where(where.part, outer.where.spans, place.order)
             aim = target.moved(spot, place)
-            if width <= self.stage.columns:
+            whole = width <= self.stage.columns
+            if whole and not any(spot.span(axis).runs for axis in inner):
                 self.combine(value, data, spot, inner, aim)
                 return
             pieces = self.cut(spot, inner, self.stage.columns)
@@ -659,7 +674,7 @@ class Calculation(Instructions):
             made = partial(issued, "eight_largest", [8], "max8", f"src={text(left)}")
             found = once("eight_largest", number, made)
         if value.function in PLACES:
-            if not self.text.nki:
+            if not self.text.nki and rank > 1:
                 raise NotNested("of equal elements neuronxcc finds one position")
             given = f"data={text(left)}, vals={found.tile.name}[...]"
             made = partial(issued, "places", [8], "nc_find_index8", given, dtype="uint32")

@@ -10,7 +10,7 @@ import pytest
 from kernel_heads import nki_kernel
 from lifted_text import lifted
 
-from accelopt.algorithm.addresses import solve
+from accelopt.algorithm.addresses import GuardedAddress, solve, subscripts
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.notation import algorithm_text
 from accelopt.algorithm.values import never, without_floors
@@ -72,3 +72,12 @@ def test_conditions_that_hold_nowhere_together() -> None:
     wide = index_of(Axis("w", 1 << 20))
     assert never((wide * -1 - 1,)) and not never((wide - 3, wide * -1 + 2))  # too many to try
     assert never((Index(-1),))
+
+
+def test_a_constant_is_rounded_to_where_guards_hold() -> None:
+    """Rows of 360 read 128 and 256 elements before: in the same row where the place says that there is one."""
+    m, n = Axis("m", 8), Axis("n", 360)
+    for before in (128, 256, 359):
+        address = index_of(m) * 360 + index_of(n) - before
+        found = subscripts(GuardedAddress(address, (index_of(n) - before,)), (8, 360))
+        assert found == (index_of(m), index_of(n) - before)

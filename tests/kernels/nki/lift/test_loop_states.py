@@ -7,6 +7,7 @@ import pytest
 from kernel_heads import nki_kernel
 from lifted_text import lifted
 
+from accelopt.algorithm.ir import Apply, parts_in
 from accelopt.algorithm.notation import algorithm_text
 
 COUNTS = nki_kernel("""def kernel(x):
@@ -63,15 +64,31 @@ PARTS = nki_kernel("""def kernel(x):
     return out
 """)
 """One element of a product beside the largest of it: the same product."""
+STEPS = nki_kernel("""def kernel(x):
+    out = nl.ndarray((128, 24), dtype=nl.float32, buffer=nl.shared_hbm)
+    tile = nl.load(x[0:128, 0:24])
+    state = nl.ndarray((128, 24), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_copy(dst=state[:, 0:1], src=tile[:, 0:1])
+    for t in range(1, 24):
+        kept = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_tensor(dst=kept, data1=state[:, t - 1:t], data2=tile[:, t:t + 1], op=nl.multiply)
+        nisa.tensor_tensor(dst=state[:, t:t + 1], data1=kept, data2=tile[:, t:t + 1], op=nl.add)
+    nl.store(out, state)
+    return out
+""")
+"""The states of a recurrence themselves, none of which is computed of the one before again."""
 GIVEN = np.random.default_rng(7).normal(size=(512, 192)).astype(np.float32)
 
 
 @pytest.mark.parametrize(
-    ("text", "definitions"), [(COUNTS, 1), (LEFT, 2), (HALVES, 1), (PARTS, 3)],
-    ids=["counts", "left", "halves", "parts"],
+    ("text", "definitions"), [(COUNTS, 1), (LEFT, 2), (HALVES, 1), (PARTS, 3), (STEPS, 2)],
+    ids=["counts", "left", "halves", "parts", "steps"],
 )  # fmt: skip
 def test_states_side_by_side_lift(text: str, definitions: int) -> None:
-    given = GIVEN if text != LEFT else GIVEN[:, :24].copy() * 0.3
+    given = GIVEN if text not in (LEFT, STEPS) else GIVEN[:, :24].copy() * 0.3
     algorithm, found, expected = lifted(text, [given])
     assert np.allclose(found, expected, rtol=1e-4, atol=1e-4)
     assert len(algorithm.definitions) == definitions, algorithm_text(algorithm)
+    assert text != STEPS or not any(
+        isinstance(p, Apply) for p in parts_in(algorithm.definitions[-1])
+    )

@@ -14,8 +14,9 @@ from accelopt.algorithm import ir
 from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.index import Axis, index_of
 from accelopt.kernels.nki.nests.lowering import lower_nest
-from accelopt.kernels.nki.nests.one_hot_removal import without_one_hot
+from accelopt.kernels.nki.nests.one_hot_removal import places_found, without_one_hot
 from accelopt.kernels.nki.nests.starts import starting_nests
+from accelopt.sim.dialects.dialect import Dialect
 from tests.kernels.nki.lift.algorithms import apply, read, times
 
 M, N, K = Axis("m", 64), Axis("n", 32), Axis("k", 40)
@@ -86,3 +87,33 @@ def test_what_is_no_hit_stays() -> None:
     for definitions in ((largest,), computed):
         algorithm = ir.Algorithm("kept", INPUTS, definitions, stays.outputs)
         assert without_one_hot(algorithm) == algorithm
+
+
+@pytest.mark.parametrize("dialect", ["neuronxcc", "nki"])
+def test_the_first_place_of_the_largest_is_found_with_it(dialect: Dialect) -> None:
+    """The least place of elements that equal the largest, of which there are several in most rows; of the smallest
+    it is another number."""
+    score = apply("subtract", times(read("x", M, K), 2.0), read("w", K, 0))
+    places = tuple(
+        ir.Reduce(f"{name}_at", (M,), (K,), "minimum", ir.Apply("select", (
+            ir.Apply("equal", (score, read(name, M))), ir.Position(index_of(K)), ir.Constant(40.0))))
+        for name in ("most", "least")
+    )  # fmt: skip
+    most = ir.Reduce("most", (M,), (K,), "maximum", score)
+    least = ir.Reduce("least", (M,), (K,), "minimum", score)
+    outputs = tuple(ir.Array(p.out, (64,), "uint32", (64, 1)) for p in places)
+    algorithm = ir.Algorithm("nearest", INPUTS, (most, least, *places), outputs)
+    found = places_found(algorithm)
+    combiners = [d.combiner for d in found.definitions if isinstance(d, ir.Reduce)]
+    assert combiners == ["maximum", "minimum", "place_1", "minimum"]
+    chance = np.random.default_rng(3)
+    given = {a.name: chance.integers(-3, 4, a.shape) for a in INPUTS}
+    wanted = evaluate(algorithm, given)
+    np.testing.assert_array_equal(evaluate(found, given), wanted)
+    nest = next(n for n in starting_nests(algorithm) if len(n.stages) == 1)
+    arrays = [given[a.name].reshape(a.given).astype(a.dtype) for a in INPUTS]
+    target = {"neuronxcc": "trn1", "nki": "trn2"}[dialect]
+    source = lower_nest(algorithm, nest, target=target, dialect=dialect).source
+    assert source.count("nc_find_index8") == 1
+    run = computed(source, arrays, target)
+    np.testing.assert_array_equal(run, wanted)

@@ -15,7 +15,7 @@ from accelopt.algorithm.index import Axis
 from accelopt.algorithm.ir import Algorithm, Array, Expression, Map, Reduce
 from accelopt.algorithm.notation import algorithm_text
 from accelopt.kernels.nki.nests.preparing import prepared
-from accelopt.kernels.nki.nests.scale_and_shift import scaled_and_shifted
+from accelopt.kernels.nki.nests.scale_and_shift import factor_shared, scaled_and_shifted
 from tests.kernels.nki.lift.algorithms import apply, read, times
 
 M, N, K = Axis("m", 32), Axis("n", 48), Axis("k", 16)
@@ -59,6 +59,24 @@ def test_what_an_input_is_taken_from_stays() -> None:
     of_input = apply("subtract", C, times(apply("subtract", B, read("z", M, N)), A))
     for algorithm in (made(of_input), made(times(apply("subtract", P, B), A))):
         assert scaled_and_shifted(algorithm) == algorithm
+
+
+def test_one_number_that_all_elements_have_stands_outside() -> None:
+    """Logits by a temperature: what is subtracted is one operation, whatever numbers of fewer axes there are besides;
+    elements that have different numbers stay."""
+    z, y = read("z", M, N), read("z", M, 0)
+    for other, changed in ((0.5, True), (0.25, False)):
+        first = apply("add", times(z, 0.5), apply("log", A))
+        term = apply(
+            "subtract", apply("subtract", first, times(y, 0.5)), times(apply("exp", z), other)
+        )
+        found = factor_shared(term)
+        assert (found is not None) == changed
+        algorithm = made(term)
+        inputs = {a.name: np.random.default_rng(0).uniform(0.5, 2, a.shape) for a in INPUTS}
+        before, after = (evaluate(a, inputs)[0] for a in (algorithm, made(found or term)))
+        np.testing.assert_allclose(before, after, rtol=1e-12, atol=1e-12)
+        assert ("z[m, n] - exp(z[m, n])" in algorithm_text(prepared(algorithm))) == changed
 
 
 def test_a_factor_of_a_rounded_operand_follows_the_product() -> None:

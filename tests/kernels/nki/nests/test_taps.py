@@ -15,8 +15,11 @@ from accelopt.algorithm.addresses import GuardedAddress, view_of
 from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.index import Axis, index_of
 from accelopt.algorithm.ir import Algorithm
+from accelopt.kernels.nki.nests.axis_positions import FreeNames
+from accelopt.kernels.nki.nests.loop_rerolling import folded
 from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.starts import starting_nests
+from accelopt.kernels.nki.nests.statements import line, rendered
 from tests.kernels.nki.lift.algorithms import written
 
 
@@ -79,3 +82,14 @@ def test_rows_are_found_beside_a_dilation() -> None:
     address = index_of(b) * 51328 + index_of(i) * 401 + inside
     given = GuardedAddress(address, (inside, inside * -1 + 400))
     assert view_of([given], (6, 128, 401)) == (6, 128, 401)
+
+
+def test_names_that_others_use_are_given_where_they_were() -> None:
+    """Statements that name patterns of places are alike and stay apart, since those after them use the names."""
+    count = 16
+    named = [line(f"i_p_{n}, i_x_{n} = nl.mgrid[0:128, 0:{n * n}]") for n in range(2, count)]
+    used = [line(f"out[i_p_{n}, i_x_{n}] = x[i_p_{n}, i_x_{n}]") for n in range(2, count)]
+    text = "\n".join(rendered(folded([*named, *used], FreeNames(set()))))
+    assert all(
+        text.index(f"i_p_{n}, i_x_{n} = nl") < text.rindex(f"i_p_{n}") for n in range(2, count)
+    )

@@ -1,0 +1,59 @@
+"""What is combined over windows along several axes is combined along one after the other."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from accelopt.algorithm.evaluation import evaluate
+from accelopt.algorithm.ir import Reduce
+from accelopt.kernels.nki.nests.preparing import prepared
+from accelopt.kernels.nki.nests.starts import starting_nests
+from accelopt.sim.dialects.dialect import Dialect
+from tests.kernels.nki.lift import algorithms
+from tests.kernels.nki.nests.test_nests import TARGETS, check
+
+WINDOWS = {
+    "plain": ("add", {"m": 10, "n": 12, "k": 3, "l": 3}, "x[c, m + l, n + k]", True),
+    "zeros around": (
+        "add", {"m": 12, "n": 14, "k": 3, "l": 3},
+        "x[c, m + l - 1, n + k - 1] if m + l - 1 >= 0 and n + k - 1 >= 0 and 12 - m - l >= 0 "
+        "and 14 - n - k >= 0 else 0.0", True,
+    ),
+    "a maximum with an end": (
+        "maximum", {"m": 12, "n": 12, "k": 3, "l": 3},
+        "x[c, m + l - 1, n + k] if m + l - 1 >= 0 and 12 - m - l >= 0 else -1e30", True,
+    ),
+    "every second, dilated": (
+        "add", {"m": 4, "n": 6, "k": 5, "l": 4}, "x[c, m * 2 + l, n + k * 2] * 0.5", True,
+    ),
+    "three that hardly overlap": (
+        "maximum", {"m": 5, "n": 6, "k": 2, "l": 2}, "x[c, m * 2 + l, n * 2 + k]", False,
+    ),
+    "weighed": (
+        "add", {"m": 10, "n": 12, "k": 3, "l": 3}, "x[c, m + l, n + k] * w[l, k]", False,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dialect", TARGETS)
+@pytest.mark.parametrize("window", WINDOWS)
+def test_windows_are_combined_along_one_axis_after_the_other(window: str, dialect: Dialect) -> None:
+    """Where a window's elements are told by their place alone and enough windows share them; elsewhere they stay."""
+    combiner, sizes, body, apart = WINDOWS[window]
+    made = algorithms.written(
+        "windows", {"c": 32, **sizes}, {"x": (32, 12, 14), "w": (3, 3)},
+        f"out[c, m, n] = {combiner}[k, l]({body})",
+    )  # fmt: skip
+    definitions = [d for d in prepared(made).definitions if isinstance(d, Reduce)]
+    over = [math.prod(axis.extent for axis in d.reduced) for d in definitions]
+    product = sizes["k"] * sizes["l"]
+    assert sum(over) <= sizes["k"] + sizes["l"] if apart else over in ([], [product])
+    rng = np.random.default_rng(0)
+    given = {a.name: rng.standard_normal(a.shape) for a in made.inputs}
+    (wanted,), (got,) = evaluate(made, given), evaluate(prepared(made), given)
+    np.testing.assert_allclose(got, wanted, rtol=1e-12, atol=1e-12)
+    nest = next(n for n in starting_nests(made, TARGETS[dialect]) if len(n.stages) == 1)
+    check(made, nest, dialect)

@@ -1,0 +1,53 @@
+"""Blocks that masks by position empty are left out, whatever the masks are made of."""
+
+from __future__ import annotations
+
+import pytest
+
+from accelopt.kernels.nki.nests.lowering import lower_nest
+from accelopt.kernels.nki.nests.starts import starting_nests
+from accelopt.sim.dialects.dialect import Dialect
+from tests.kernels.nki.lift import algorithms
+from tests.kernels.nki.nests.test_nests import TARGETS, check
+
+SCORE = "s[m, l] * 0.25"
+MASKS = {
+    "behind the query": f"{SCORE} if m - l >= 0 else -1e30",
+    "a band": f"{SCORE} if m - l >= 0 and l - m + 127 >= 0 else -1e30",
+    "a band and the first keys": (
+        f"({SCORE} if m - l >= 0 else -1e30) if 3 - l >= 0 else "
+        f"({SCORE} if l - m + 127 >= 0 and m - l >= 0 else -1e30)"
+    ),
+    "a band, or what is far before": (
+        f"{SCORE} if m - l - 300 >= 0 else ({SCORE} if l - m + 100 >= 0 and m - l >= 0 else -1e30)"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dialect", TARGETS)
+@pytest.mark.parametrize("mask", MASKS)
+def test_what_conditions_leave_is_computed_alone(mask: str, dialect: Dialect) -> None:
+    """Of scores that comparisons of positions choose, joined by and and or, blocks that the whole condition
+    empties are neither multiplied nor summed, also between two that are left. Evidence: exp of a large negative
+    number is 0 in fp32, and 0 adds nothing."""
+    attention = algorithms.written(
+        "attention", {"m": 512, "l": 512, "j": 32, "n": 32}, {"q": (512, 32), "k": (512, 32)},
+        "s[m, l] = add[j](q[m, j] * k[l, j])",
+        f"p[m, l] = {MASKS[mask]}",
+        "largest[m] = maximum[l](p[m, l])",
+        "e[m, l] = exp(p[m, l] - largest[m])",
+        "out[m, n] = add[l](e[m, l] * k[l, n])",
+    )  # fmt: skip
+    starts = starting_nests(attention, TARGETS[dialect])
+    found = [n for n in starts if len(n.stages) == 1 and n.stages[0].skipped]
+    assert found
+    for nest in found[:4]:
+        whole = nest.model_copy(
+            update={"stages": (nest.stages[0].model_copy(update={"skipped": ()}),)}
+        )
+        made, all_of_it = (
+            lower_nest(attention, n, target=TARGETS[dialect], dialect=dialect).price
+            for n in (nest, whole)
+        )
+        assert made.engines["tensor"] < 0.9 * all_of_it.engines["tensor"]
+        check(attention, nest, dialect)
