@@ -273,10 +273,6 @@ class RunFolder:
             )
         return kept
 
-    def file(self, name: str) -> Path:
-        """The path of `name` inside of the folder."""
-        return self.path / name
-
     def close(self) -> None:
         """Release the journal."""
         self.journal.close()

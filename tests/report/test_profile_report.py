@@ -86,12 +86,6 @@ def test_interval_holds_the_prediction(found):
     assert between.scenarios
 
 
-def test_facts_are_plain_data(found):
-    facts = json.loads(json.dumps(found.facts()))
-    assert facts["latency_ms"] == found.latency_ms
-    assert facts["lines"][0]["source"].startswith(__file__)
-
-
 def spans_of(events, process):
     return [event for event in events if event["ph"] == "X" and event["pid"] == process]
 

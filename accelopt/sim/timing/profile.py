@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from accelopt.hardware import TARGETS, Hardware
@@ -155,25 +155,6 @@ class KernelProfile:
     def reads(self) -> list[InputRead]:
         """What is read of each input, those first of which most is read again."""
         return explanation.input_reads(self.run.program, self.run.stream, self.run.costs)
-
-    def facts(self, lines: int = 12) -> dict[str, object]:
-        """The explanation as plain data, JSON-ready: what a planner needs to know."""
-        return {
-            "latency_ms": self.latency_ms,
-            "target": self.target,
-            "calibration": self.calibration,
-            "compiler": self.compiler,
-            "unresolved_below": UNRESOLVED if self.run.spec.was_measured else None,
-            "occupancy": self.occupancy,
-            "occupancy_by_core": list(self.occupancy_by_core),
-            "bounds": [asdict(bound) for bound in self.bounds],
-            "lines": [{**asdict(line), "source": str(line.source)} for line in self.lines[:lines]],
-            "reads": [{**asdict(one), "times": one.times} for one in self.reads],
-            "spills": [{**asdict(moved), "source": str(moved.source)} for moved in self.spills],
-            "decisions": [str(decision) for decision in self.decisions],
-            "summary": dict(self.summary),
-            "true_counts": asdict(self.true_counts),
-        }
 
     @property
     def occupancy(self) -> dict[str, float]:
