@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
@@ -78,9 +78,11 @@ class CompiledKernel(Protocol):
         turns them all round. A device that has an order of its own keeps it.
         """
 
-    def with_floats(self, dtype: str) -> CompiledKernel | None:
-        """The same kernel with a wider format throughout: float64 in place of float32, or float32 in place of
-        those below; None of a device that has what it has."""
+    def in_double(self) -> CompiledKernel | None:
+        """The same kernel with float64 in place of float32; None of a device that has what it has."""
+
+    def in_single(self, places: Collection[LowPrecision]) -> CompiledKernel | None:
+        """The same kernel with float32 in these places of `low_precision`; None as above."""
 
     def inexact(self) -> tuple[Inexactness, ...]:
         """What a real core would compute less exactly; nothing on a real core."""

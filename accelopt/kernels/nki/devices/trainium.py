@@ -11,7 +11,7 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -199,8 +199,11 @@ class TrainiumExecutable:
         """The outputs of one run on the core, which has its own order of things."""
         return self.call(arrays, Status.RUN_ERROR, DEVICE_SECONDS)
 
-    def with_floats(self, dtype: str) -> None:
+    def in_double(self) -> None:
         """A core computes in what it is told to."""
+
+    def in_single(self, places: Collection[LowPrecision]) -> None:
+        """The same."""
 
     def call(
         self, arrays: Sequence[object], failing: Status, seconds: float
