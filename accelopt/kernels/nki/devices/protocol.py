@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
@@ -80,9 +80,12 @@ class CompiledKernel(Protocol):
         turns them all round. A device that has an order of its own keeps it.
         """
 
-    def with_floats(self, dtype: str) -> CompiledKernel | None:
-        """The same kernel with a wider format throughout: float64 in place of float32, or float32 in place of
-        those below; None of a device that has what it has."""
+    def in_double(self) -> CompiledKernel | None:
+        """The same kernel with float64 in place of float32; None of a device that has what it has."""
+        return None
+
+    def in_single(self, places: Collection[LowPrecision]) -> CompiledKernel | None:
+        """The same kernel with float32 in these places of `low_precision`; None as above."""
         return None
 
     def inexact(self) -> tuple[Inexactness, ...]:

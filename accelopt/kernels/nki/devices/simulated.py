@@ -36,14 +36,14 @@ from accelopt.sim.compute.executor import Order
 from accelopt.sim.compute.trips import counted
 from accelopt.sim.errors import NOWHERE, KernelError, SourceLine
 from accelopt.sim.independence import dependences
-from accelopt.sim.program import Instruction, Program
+from accelopt.sim.program import Instruction, Program, Tensor
 from accelopt.sim.standin import ALIASES, STANDALONE
 from accelopt.time_limits import START_SECONDS, TRACE_SECONDS
 
 TRACE_MEMORY_BYTES = 4 << 30
 PROGRAM_BYTES = 512 << 20
 
-WIDE = {dtypes.FLOAT32}
+WIDE = {dtypes.name_of(dtypes.FLOAT32)}
 
 
 class Survey(NamedTuple):
@@ -341,31 +341,28 @@ class SimulatedExecutable:
 
     def low_precision(self) -> tuple[LowPrecision, ...]:
         """Narrow formats of what instructions read and write, and of what they round to on the way,
-        each with its first source line. The arguments' own formats do not count, nor what nothing reads."""
-        found: dict[str, str] = {}
-        for dtype, where in self._formats():
-            name = dtypes.name_of(dtype)
-            if "float" in name and dtype not in WIDE:
-                found.setdefault(name, where)
-        return tuple(LowPrecision(dtype, where) for dtype, where in found.items())
+        with each place. The arguments' own formats do not count, nor what nothing reads."""
+        found = dict.fromkeys(self._formats())
+        return tuple(one for one in found if "float" in one.dtype and one.dtype not in WIDE)
 
-    def _formats(self) -> Iterator[tuple[np.dtype, str]]:
+    def _formats(self) -> Iterator[LowPrecision]:
         arguments = set(self.program.arguments)
         instructions = [instruction for _, instruction in self.program.walk()]
         used = {access.tensor for one in instructions for access in one.inputs.values()}
         used |= {tensor for tensor in self.program.results if tensor is not None}
         for instruction in instructions:
-            unread: set[np.dtype] = set()
+            unread: set[str] = set()
             for access in (*instruction.outputs.values(), *instruction.inputs.values()):
                 tensor = access.tensor
                 if tensor not in used and tensor.placement is None:
-                    unread.add(access.dtype)
+                    unread.add(dtypes.name_of(access.dtype))
                 elif access.dtype != tensor.dtype:  # the same bytes read in another format
-                    yield access.dtype, f"{tensor.name} at {instruction.source}"
+                    name = dtypes.name_of(access.dtype)
+                    yield LowPrecision(name, f"{tensor.name} at {instruction.source}")
                 elif tensor not in arguments:
-                    yield access.dtype, f"{tensor.name} at {tensor.source}"
+                    yield _place(tensor)
             yield from (
-                found for found in _attribute_formats(instruction) if found[0] not in unread
+                found for found in _attribute_formats(instruction) if found.dtype not in unread
             )
 
     def inexact(self) -> tuple[Inexactness, ...]:
@@ -419,9 +416,13 @@ class SimulatedExecutable:
             raise KernelFailure(Status.RUN_ERROR, "the kernel returns None instead of a tensor")
         return tuple(result for result in results if result is not None)
 
-    def with_floats(self, dtype: str) -> SimulatedExecutable:
-        """With float64 in place of float32, or float32 in place of what is narrower."""
-        program = in_double(self.program) if dtype == "float64" else in_single(self.program)
+    def in_double(self) -> SimulatedExecutable:
+        """With float64 in place of float32."""
+        return SimulatedExecutable(in_double(self.program), self.isolation, self.device)
+
+    def in_single(self, places: Collection[LowPrecision]) -> SimulatedExecutable:
+        """With float32 in tensors of narrow formats, those in these places."""
+        program = in_single(self.program, lambda tensor: _place(tensor) in places)
         return SimulatedExecutable(program, self.isolation, self.device)
 
     def measure(self, timings: Timings = Timings()) -> TimedRuns:  # noqa: B008  (immutable)
@@ -455,8 +456,12 @@ def tensors_of(arrays: Sequence[object]) -> list[np.ndarray]:
     return [array for array in arrays if isinstance(array, np.ndarray) and array.ndim]
 
 
-def _attribute_formats(instruction: Instruction) -> Iterator[tuple[np.dtype, str]]:
+def _place(tensor: Tensor) -> LowPrecision:
+    return LowPrecision(dtypes.name_of(tensor.dtype), f"{tensor.name} at {tensor.source}")
+
+
+def _attribute_formats(instruction: Instruction) -> Iterator[LowPrecision]:
     where = f"{instruction.opcode} at {instruction.source}"
     value = instruction.attributes.get("dtype")
     if isinstance(value, str):
-        yield dtypes.parse(value), where
+        yield LowPrecision(dtypes.name_of(dtypes.parse(value)), where)

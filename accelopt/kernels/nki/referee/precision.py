@@ -89,6 +89,13 @@ class Precision(NamedTuple):
             for other in map(NARROW.__getitem__, self.narrow)
         )
 
+    def rounds_to(self, name: str) -> bool:
+        """True for an allowed format to which results on the way may be rounded: with no fewer digits than bfloat16,
+        or than what somebody names. In fewer an input is merely stored."""
+        bits = NARROW.get(SHORT_NAMES.get(name, name))
+        wide = bits is None or bits.significand >= NARROW["bfloat16"].significand
+        return self.allows(name) and (wide or self._replace(formats=self.named).allows(name))
+
     @property
     def narrow(self) -> tuple[str, ...]:
         """Those formats to which numbers are rounded one by one."""

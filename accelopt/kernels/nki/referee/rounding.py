@@ -105,6 +105,7 @@ class Interval(NDArrayOperatorsMixin):
         self.value, self.low, self.high, self.formats = value, low, high, formats
         self.shared = shared
         self.extreme = False  # the largest, or the least, of a line
+        self.selected = False  # from what is given, by what rounding does not decide
         # Numbers as rint leaves them: what is known to lie between two of them is one.
         self.whole = False
         self._view_of: tuple[Interval, Callable[[np.ndarray], Any]] | None = None
@@ -156,6 +157,7 @@ class Interval(NDArrayOperatorsMixin):
     def __setitem__(self, key: Any, new: Any) -> None:
         if isinstance(key, Interval) and key.value.dtype == bool and not np.ndim(values(new)):
             key, new = ..., np.where(key, new, self)  # type: ignore[call-overload]
+        self.selected = _is_given(self) and _is_given(new)
         self._take_ends()
         self.whole &= _is_whole(new)
         if self.shared is None and isinstance(new, Interval) and new.shared is not None:
@@ -272,6 +274,10 @@ class Interval(NDArrayOperatorsMixin):
         conditions = any(one.value.dtype.kind == "b" for one in known)
         if ufunc in _SIGNS and inputs[0].is_exact:
             return inputs[0]._arranged(ufunc)
+        if ufunc in _SIGNS:
+            found = self._apply(ufunc, inputs, {})
+            found.selected = inputs[0].selected
+            return found
         if self.formats.few_bits and ufunc.nin == 1 and ufunc not in _EXACTLY:
             formats = self.formats._replace(few_bits=False)
             given = Interval(self.value, self.low, self.high, formats, self.shared)
@@ -384,7 +390,9 @@ class Interval(NDArrayOperatorsMixin):
         if func in _BILINEAR:
             return self._bilinear(func, args, kwargs)
         if func is np.where and len(args) == 3:
-            return _in_blocks(lambda some: self._apply(func, some, {}), args)
+            found = _in_blocks(lambda some: self._apply(func, some, {}), args)
+            found.selected = all(map(_is_given, args))
+            return found
         return self._apply(func, args, kwargs)
 
     # How the ends come about ----------------------------------------------------------------------
@@ -407,7 +415,7 @@ class Interval(NDArrayOperatorsMixin):
         own = self.shared_by_many() if value.size > self.value.size else self
         shared = None if own.shared is None else function(own.shared)
         found = self._like(value, function(self.low), function(self.high), shared)
-        found.extreme, found.whole = self.extreme, self.whole
+        found.extreme, found.whole, found.selected = self.extreme, self.whole, self.selected
         return found
 
     def shared_by_many(self) -> Interval:
@@ -418,7 +426,7 @@ class Interval(NDArrayOperatorsMixin):
         shared = np.where(_signs(self.value), *self.ends())
         shared = np.where(np.isfinite(shared), shared, self.value)
         found = self._like(self.value, self.low, self.high, shared)
-        found.extreme, found.whole = self.extreme, self.whole
+        found.extreme, found.whole, found.selected = self.extreme, self.whole, self.selected
         return found
 
     def _with_shared(self, function: Callable[..., Any], args: Any, kwargs: Any = None) -> Any:
@@ -761,6 +769,13 @@ def _is_whole(given: Any) -> bool:
     return all(np.array_equal(part, np.rint(part)) for part in parts)
 
 
+def _is_given(operand: Any) -> bool:
+    """True of numbers that nothing rounds, and of conditions that rounding does not decide."""
+    if not isinstance(operand, Interval) or operand.is_exact or operand.selected:
+        return True
+    return operand.value.dtype.kind != "f" and np.array_equal(operand.low, operand.high)
+
+
 def _intervals_in(given: Any) -> Iterator[Interval]:
     if isinstance(given, Interval):
         yield given
@@ -997,9 +1012,11 @@ def _variance(
 
 def _argsort(x: Interval, axis: Any = -1, *args: Any, **more: Any) -> Interval:
     """Indices in the order of their elements. Where honest rounding decides on the order of some, each may be
-    any of theirs; what is equal as it is given stays in its order."""
+    any of theirs; what is equal as it is given stays in its order, and so does in a stable one what a mask selects,
+    where many are equal that stand for others."""
     found = np.argsort(x.value, axis, *args, **more)
-    if x.is_exact or axis is None or not found.size:
+    stable = more.get("stable") or more.get("kind") == "stable"
+    if x.is_exact or (x.selected and stable) or axis is None or not found.size:
         return x._like(found, found, found)
     lines = np.moveaxis(found, axis, -1)
     low, high = (np.take_along_axis(np.moveaxis(end, axis, -1), lines, -1) for end in _flushed(x))
@@ -1020,7 +1037,7 @@ def _argsort(x: Interval, axis: Any = -1, *args: Any, **more: Any) -> Interval:
 def _argmax(x: Interval, axis: Any = None, **more: Any) -> Interval:
     """The index of the largest; of those that honest rounding may make the largest, any."""
     found = np.argmax(x.value, axis, **more)
-    if x.is_exact or not x.value.size:
+    if _is_given(x) or not x.value.size:
         return x._like(found, found, found)
     low, high = _flushed(x)
     able = high >= np.max(low, axis, keepdims=True)

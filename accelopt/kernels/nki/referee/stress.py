@@ -483,6 +483,23 @@ def few_bits(
     ]
 
 
+def larger_at_the_end(inputs: Sequence[Any], outputs: Shapes, severity: Severity) -> list[Any]:
+    """`inputs` of which those that do not determine the outputs' rows have their last eighth larger, by a power of
+    two: scores that a mask hides from most rows are far above those that these rows see. Along the axis over which
+    no product with the rows sums."""
+    changed, factor = list(inputs), 2.0 ** max(0, round(math.log2(severity.factor)))
+    extreme = rows_of_outputs(inputs, outputs)
+    for number, value in enumerate(inputs):
+        if number == extreme or not changeable(value) or value.ndim < 2:
+            continue
+        axis = -1 if value.shape[-2] == inputs[extreme].shape[-1] else -2
+        lines = np.moveaxis(np.array(value), axis, 0)
+        if len(lines) >= FEW_VECTORS:
+            lines[-(len(lines) // 8) :] *= factor
+            changed[number] = np.ascontiguousarray(np.moveaxis(lines, 0, axis))
+    return changed
+
+
 def small(
     inputs: Sequence[Any], outputs: Shapes, generator: np.random.Generator, severity: Severity
 ) -> list[Any]:

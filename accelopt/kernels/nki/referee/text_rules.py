@@ -43,10 +43,11 @@ def check_text(kernel: Path, precision: Precision | None, *, published: bool) ->
 
 
 def remedy(precision: Precision, formats: Iterable[str]) -> str:
-    """What a refusal for its precision adds: what is allowed, and how more is."""
-    more = ",".join(sorted({*precision.formats, *formats}))
+    """What a refusal for its precision adds: what results may be rounded to, and how more is allowed."""
+    more = ",".join(sorted({*precision.named, *formats}))
+    allowed = {n if precision.rounds_to(n) else "bfloat16" for n in precision.formats}
     return (
-        f"; allowed is {precision}: compute in that, or allow more with --precision {more} or "
+        f"; allowed is {', '.join(sorted(allowed)) or 'float32'}: compute in that, or allow more with --precision {more} or "
         f'precision = "{more}" in the reference'
     )
 

@@ -54,7 +54,7 @@ from accelopt.sim import dtypes
 from accelopt.store import content_key
 
 PUBLIC_SEEDS = (0, 21, 42, 63, 84)
-VERSION = 41
+VERSION = 42
 CHECKSUMS = "checksums.json"
 FREE_BYTES = 8 << 30  # of the disk, left to others
 # An output that differs from an input of its shape by less than this fraction updates that input.
@@ -645,6 +645,8 @@ class _Situation(NamedTuple):
             changed = stress.at_thresholds(changed, self.uses.thresholds, self._generator())
             if self.uses.rounds:
                 changed = stress.with_exact_scale(changed, self.uses.factors, self._generator())
+            else:
+                changed = stress.larger_at_the_end(changed, self.shapes, severity)
         for number in self.decays:
             changed[number] = np.minimum(changed[number], 1)
         return _negated(changed, turned)

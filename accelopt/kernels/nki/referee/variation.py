@@ -278,19 +278,19 @@ def other_integers(
     """`inputs` with integers as large, as small and as many as their use allows: the rows of a table;
     what lengths are compared with; for those only reckoned with, the range of their format as far as
     results in integers fit into theirs, or some times what was drawn where there are none. Order and
-    difference stay, and so do flags, what some are compared with one by one, and a part `as_drawn` of lengths."""
+    difference stay, and so do flags, what some are compared with one by one, and a part `as_drawn` of lengths. Some
+    lines are all of one number that was drawn, as far as the reference takes such."""
     changed = other_rows(reference.forward, inputs, generator)
     whole: bool | None = None  # whether there are outputs of integers
+    picks = uses.picks and not reference.agreement.rules  # of equal ones it takes any
     for number, value in enumerate(inputs):
         if not (isinstance(value, np.ndarray) and value.size and value.dtype.kind in "iu"):
             continue
         if changed[number] is not value or (value.min() >= 0 and value.max() <= 1):
             continue  # rows of a table, or flags
         marked = np.isin(value, [*uses.marks.get(number, ())])
-        if marked.all():
-            continue
-        drawn = int(value[~marked].min()), int(value[~marked].max())
-        if number in uses.indices:
+        drawn = _ends(value if marked.all() else value[~marked])
+        if number in uses.indices or marked.all():
             ranges = [drawn]
         elif number in uses.compared:
             low, high = uses.compared[number]
@@ -305,29 +305,60 @@ def other_integers(
         if number in uses.compared and value.size >= FEW and not ordered:
             kept = marked | (generator.random(value.shape) < as_drawn)
             kept.flat[0] = marked.flat[0]  # where what stands out stands at the far end
+        same, alike = _with_lines_alike(value, marked, generator)
+        alike &= not (ordered or picks)
         for low, high in ranges:
             redrawn = np.where(kept, value, _redrawn(value, low, high, generator))
-            trial = exchanged(changed, number, redrawn)
-            if (low, high) == drawn or _fits(reference, trial):
+            trial = exchanged(changed, number, np.where(alike, same, redrawn))
+            if _fits(reference, trial):
                 changed = trial
                 break
+        else:
+            changed = exchanged(changed, number, redrawn)
     return [
         _different_in_lines(value, one) if one is not value else one
         for value, one in zip(inputs, changed, strict=True)
     ]
 
 
+def _ends(value: np.ndarray) -> tuple[int, int]:
+    return int(value.min()), int(value.max())
+
+
+def _with_lines_alike(
+    value: np.ndarray, marked: np.ndarray, generator: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Integers of which one of eight lines, or of the parts of one where there are few, is all of one number that
+    was drawn there, and where these lines are: never the first and the last, nor what is `marked`."""
+    found, alike = np.array(value), np.zeros(value.shape, bool)
+    width = value.shape[-1] if value.size >= FEW * value.shape[-1] > FEW else 0
+    width = width or max(1, value.size // FEW)
+    count = value.size // width
+    lines, places, stands_apart = (
+        one.reshape(-1)[: count * width].reshape(count, width) for one in (found, alike, marked)
+    )
+    for line in 1 + generator.permutation(max(0, count - 2))[: count // FEW]:
+        at = generator.integers(width)
+        if marked.all() or not stands_apart[line, at]:
+            lines[line], places[line] = lines[line, at], True
+    return found, alike
+
+
 def _wider(value: np.ndarray, low: int, high: int, most_bits: int) -> Iterator[tuple[int, int]]:
     """Ranges of the format of `value` beyond what was drawn, the widest first, with the signs that were
-    drawn."""
+    drawn. Its least number, which has no opposite, is among them where draws from all of it come so near to it."""
+    least, largest = np.iinfo(value.dtype).min, np.iinfo(value.dtype).max
+    if low < 0 and (low - least) * value.size <= FEW * (high - low):
+        low = int(least)
     for bits in range(min(most_bits, MOST_BITS), high.bit_length(), -1):
-        most = min(int(np.iinfo(value.dtype).max), (1 << bits) - 1)
+        most = min(int(largest), (1 << bits) - 1)
         yield (min(low, -most) if low < 0 else min(low, 1)), most
 
 
 def _redrawn(value: np.ndarray, low: int, high: int, generator: np.random.Generator) -> np.ndarray:
-    """Numbers from `low` to `high`, all powers of two of it as likely, the first as large as may be; sorted, and
-    different, where those of `value` are."""
+    """Numbers from `low` to `high`, all powers of two of it as likely, the first as large as may be, and of both signs
+    the last as well, above zero: so they meet in one element with those of other inputs; sorted, and different,
+    where those of `value` are."""
     if _different(value):
         if _sorted_along(value) is not None:
             return value
@@ -339,7 +370,9 @@ def _redrawn(value: np.ndarray, low: int, high: int, generator: np.random.Genera
     if low < 0:
         signs = generator.choice((-1, 1), value.shape)
         signs[::4] = -1  # of a row, or of all there is, none is positive
-        found = np.clip(signs * np.minimum(size, high).astype(np.int64), low, high)
+        if (len(value) - 1) % 4:
+            signs.flat[-1], size.flat[-1] = 1, size.flat[0]
+        found = np.clip(signs * np.minimum(size, max(high, -low)).astype(np.int64), low, high)
     if (axis := _sorted_along(value)) is not None:
         ends = (np.take(value, [end], axis) for end in (0, -1))
         found = np.clip(np.sort(found, axis), *ends)

@@ -6,7 +6,7 @@ tfloat32. A program in float64 tells what float32 rounds from what is computed o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -25,10 +25,10 @@ def with_wide_floats(program: Program) -> Program:
     return _with(program, narrow, dtypes.FLOAT32)
 
 
-def in_single(program: Program) -> Program:
-    """The same, in HBM too, but for arguments and results."""
+def in_single(program: Program, wanted: Callable[[Tensor], bool]) -> Program:
+    """The same of those `wanted`, in HBM too, but for arguments and results."""
     given = {*program.arguments, *program.results}
-    narrow = {t for t in program.all_tensors() if t.dtype in _NARROW} - given
+    narrow = {t for t in program.all_tensors() if t.dtype in _NARROW and wanted(t)} - given
     return _with(program, narrow, dtypes.FLOAT32)
 
 

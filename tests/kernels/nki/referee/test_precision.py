@@ -120,6 +120,17 @@ def test_what_has_no_more_digits_loses_none_in_a_narrow_format(judged, mask, sta
     assert found.status.value == status, found.message
 
 
+def test_the_place_that_loses_is_named(judged):
+    """Not that of a mask in the same format, which loses nothing."""
+    there = "narrow = nl.multiply(t, nl.less(t, 1e30, dtype=nl.bfloat16))\n        square"
+    text = KERNEL.replace("square =", there + " =")
+    text = text.replace(
+        "nl.multiply(narrow, narrow", "nl.multiply(nl.copy(narrow, dtype=nl.bfloat16), narrow"
+    )
+    found = judged("np.float32", text=text)
+    assert found.status is Status.REFUSED and "kernel.py:14)" in found.message, found.message
+
+
 def test_the_request_may_allow_more(judged):
     found = judged("np.float32", middle="nl.bfloat16", precision=("bfloat16",))
     assert found.status is Status.CORRECT, found.message
