@@ -17,7 +17,7 @@ from typing import TypeGuard
 from accelopt.algorithm import ir
 from accelopt.algorithm.axis_joining import joined
 from accelopt.algorithm.canonical_rewriting import rewritten, whole
-from accelopt.algorithm.choice_cells import by_fewest_cuts
+from accelopt.algorithm.choice_cells import by_cells, by_fewest_cuts
 from accelopt.algorithm.definitions import DefinedOutput, UndefinedOutput, algorithm_of, put
 from accelopt.algorithm.functions import ROUNDINGS
 from accelopt.algorithm.index import Axis, Index, digits, index_of
@@ -51,13 +51,14 @@ def difference(one: ir.Algorithm, other: ir.Algorithm) -> str:
         if sizes[0] != sizes[1]:
             return f"{what.replace('returned', 'outputs')} of {sizes[0]} | {sizes[1]} elements"
     try:
-        forms = [normal_form(algorithm) for algorithm in (one, other)]
+        for cells in (False, True):
+            forms = [normal_form(algorithm, cells) for algorithm in (one, other)]
+            if nearly_equal(*(json.loads(form.to_json()) for form in forms)):
+                return ""
     except UndefinedOutput as error:
         return str(error)
     except RecursionError:
         return "expressions are too deep"
-    if nearly_equal(*(json.loads(form.to_json()) for form in forms)):
-        return ""
     lines = [algorithm_text(form).splitlines() for form in forms]
     pairs = itertools.zip_longest(*lines, fillvalue="nothing")
     found = next((pair for pair in pairs if pair[0] != pair[1]), ("numbers", "other numbers"))
@@ -75,9 +76,9 @@ def nearly_equal(one: object, other: object) -> bool:
     return one == other
 
 
-def normal_form(algorithm: ir.Algorithm) -> ir.Algorithm:
+def normal_form(algorithm: ir.Algorithm, cells: bool = False) -> ir.Algorithm:
     """The Algorithm of the same real numbers in a form that its spellings share: inputs and outputs
-    by number, formats left out, axes as long as they can be."""
+    by number, formats left out, axes as long as they can be; with what is chosen by `cells` of the outputs."""
     values = Values()
     composed = _Composed(values, algorithm)
     inputs = [ir.Array(f"in{n}", (math.prod(a.given),), "", (math.prod(a.given),))
@@ -91,8 +92,13 @@ def normal_form(algorithm: ir.Algorithm) -> ir.Algorithm:
         value = composed.result(array, digits(place, array.shape))
         value = rewritten(values, value, functools.partial(_turned, values))
         axes, value = joined(values, (flat,), whole(values, value))
-        value = rewritten(values, whole(values, value), functools.partial(by_fewest_cuts, values))
-        axes, value = joined(values, axes, value)
+        own = tuple(Axis(f"o{n}", axis.extent) for n, axis in enumerate(axes))
+        value = values.substitute(value, dict(zip(axes, map(index_of, own), strict=True)))
+        value = values.under(whole(values, value), ())
+        value = rewritten(values, value, functools.partial(by_fewest_cuts, values))
+        value = values.under(value, ())
+        value = by_cells(values, value, own) if cells else value
+        axes, value = joined(values, own, value)
         axes = tuple(axis for axis in axes if axis.extent > 1) or axes[:1]
         if _is_all(value, flat, inputs) and array not in algorithm.returned:
             names[array.name] = value.array  # a copy of it

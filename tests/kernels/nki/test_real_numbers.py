@@ -123,3 +123,46 @@ def forward(x):
     return np.concatenate([np.tanh(x[:, :300]), np.exp(x[:, 300:400]), np.tanh(x[:, 400:])], 1)
 """
     assert judged(tmp_path, kernel, reference).same == (not left_out)
+
+
+PADDED = neuronxcc_kernel("""def kernel(x):
+    out = nl.ndarray((128, 8, 30), dtype=nl.float32, buffer=nl.shared_hbm)
+    wide = nl.ndarray((nl.par_dim(128), 8, 32), dtype=nl.float32, buffer=nl.sbuf)
+    wide[:, :, 0:1] = nisa.memset((128, 8, 1), 0, dtype=nl.float32)
+    wide[:, :, 31:32] = nisa.memset((128, 8, 1), 0, dtype=nl.float32)
+    wide[:, :, 1:31] = nl.load(x)
+    total = nl.zeros((nl.par_dim(128), 8, 30), dtype=nl.float32, buffer=nl.sbuf)
+    for k in nl.static_range(3):
+        total[...] = nl.add(total, wide[:, :, k:k + 30])
+    nl.store(out, total)
+    return out
+""")
+ADDED = """
+import numpy as np
+
+def get_inputs():
+    return [np.random.randn(128, 8, 30).astype(np.float32)]
+
+def forward(x):
+    y = np.array(x)
+    y[..., 1:] += x[..., :-1]
+    y[..., :-1] += x[..., 1:]
+    return y
+"""
+
+
+@pytest.mark.parametrize(
+    "change, same",
+    [
+        (("", ""), True),
+        (("31:32] = nisa.memset((128, 8, 1), 0,", "31:32] = nisa.memset((128, 8, 1), 1,"), False),
+        (("    wide[:, :, 31:32] = nisa.memset((128, 8, 1), 0, dtype=nl.float32)\n", ""), False),
+        (("wide[:, :, k:k + 30]", "wide[:, :, 0:30]"), False),
+    ],
+    ids=["as it is", "one at the end", "nothing at the end", "one tap"],
+)
+def test_sums_of_choices_are_compared_by_cells(
+    change: tuple[str, str], same: bool, tmp_path: Path
+) -> None:
+    """Evidence: neighbours are added with a margin of zeros, or to the parts that have them."""
+    assert judged(tmp_path, PADDED.replace(*change), ADDED).same == same
