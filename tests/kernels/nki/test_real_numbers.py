@@ -80,7 +80,24 @@ def test_a_changed_kernel_is_not_the_same(change: tuple[str, str], tmp_path: Pat
     """Evidence: each change gives other real numbers; one writes the argument's usual value in its place."""
     assert change[0] in KERNEL
     found = judged(tmp_path, KERNEL.replace(*change))
-    assert not found.same and found.why.startswith(("kernel | reference: ", "with other numbers"))
+    assert not found.same and found.why.startswith(("kernel | reference: ", "with "))
+
+
+@pytest.mark.parametrize(
+    "eps, limit", [(1e-5, "max(eps, 1e-7)"), (3.0, "max(eps, 1.0)"), (0.7, "min(eps, 1.0)")]
+)
+def test_a_kernel_takes_far_smaller_and_larger_plain_numbers(
+    eps: float, limit: str, tmp_path: Path
+) -> None:
+    """Evidence: a clipped number is another one for some, though not for what `get_inputs` draws."""
+    kernel = KERNEL.replace("r + eps", f"r + {limit}")
+    assert not judged(tmp_path, kernel, REFERENCE.replace("1e-5", str(eps))).same
+
+
+def test_a_kernel_may_refuse_far_plain_numbers(tmp_path: Path) -> None:
+    """Evidence: what an assert refuses is not computed otherwise."""
+    lines = KERNEL.replace("    a = nl", "    assert eps < 1e-4\n    a = nl", 1)
+    assert judged(tmp_path, lines) == Same(same=True)
 
 
 def test_a_comparison_that_takes_long_is_given_up(tmp_path: Path) -> None:
