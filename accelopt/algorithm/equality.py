@@ -20,7 +20,7 @@ from accelopt.algorithm.axis_joining import joined
 from accelopt.algorithm.canonical_rewriting import rewritten, whole
 from accelopt.algorithm.choice_cells import by_cells, by_fewest_cuts
 from accelopt.algorithm.definitions import DefinedOutput, UndefinedOutput, algorithm_of, put
-from accelopt.algorithm.expanded_form import expanded, overflows
+from accelopt.algorithm.expanded_form import by_regions, expanded, overflows
 from accelopt.algorithm.functions import ROUNDINGS
 from accelopt.algorithm.index import Axis, Index, digits, index_of
 from accelopt.algorithm.normal_forms import apply
@@ -92,7 +92,8 @@ def nearly_equal(one: object, other: object) -> bool:
 
 
 def _expanded_by_cells(values: Values, value: Value, axes: Sequence[Axis]) -> Value:
-    return expanded(values, by_cells(values, expanded(values, value), axes))
+    value = expanded(values, by_cells(values, expanded(values, value), axes))
+    return expanded(values, by_regions(values, value))
 
 
 def overflow(algorithm: ir.Algorithm) -> bool:

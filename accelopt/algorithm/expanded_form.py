@@ -10,6 +10,7 @@ is gone, and so is the order in which one sums, scales and multiplies. A form to
 from __future__ import annotations
 
 import functools
+import hashlib
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ from accelopt.algorithm.canonical_rewriting import rewritten
 from accelopt.algorithm.common_factors import NEGATED, Sign, sign
 from accelopt.algorithm.functions import COMPARISONS
 from accelopt.algorithm.index import Axis, Index, index_of
-from accelopt.algorithm.ir import Constant, Position
+from accelopt.algorithm.ir import Constant, Position, each_once
 from accelopt.algorithm.normal_forms import ONE, ZERO, apply
 from accelopt.algorithm.reductions import FLIPPED, fold
 from accelopt.algorithm.value_nodes import (
@@ -44,6 +45,8 @@ MOST_TERMS = 256
 """Of a product of sums."""
 MOST_PLACES = 1 << 24
 """Of the axes of a mask, of which it is tried whether it leaves something of every line."""
+DIGITS = 32
+"""Of the digest of a region."""
 MASKED = -1e30
 """A number that a kernel writes for less than any other."""
 LARGEST_EXPONENT = 80.0
@@ -354,6 +357,94 @@ def _over(values: Values, axes: Sequence[Axis], body: Value) -> Value:
         made = values.product([*rest, (inner, 1.0)], scale)
         return _over(values, [*axes, *own], made)
     return fold(values, "add", list(axes), body)
+
+
+# Regions.
+
+
+def by_regions(values: Values, value: Value) -> Value:
+    """The value with each choice as a sum of what is chosen, each times a function of positions that is 1 where it is
+    and that bears a digest of those: however the conditions are nested and ordered. Nothing else is asked of it."""
+    done: dict[Value, Value] = {}
+
+    def visit(part: Value) -> Value:
+        if part not in done:
+            made = _regions(values, part) if isinstance(part, Choice) else None
+            if made is None:
+                parts = [visit(child) for child in children(part)]
+                same = all(a is b for a, b in zip(parts, children(part), strict=True))
+                done[part] = part if same else values.with_parts(part, parts)
+            else:
+                done[part] = values.sum(
+                    (values.product([(within, 1.0), (visit(chosen), 1.0)]), 1.0)
+                    for within, chosen in made
+                )
+        return done[part]
+
+    return visit(value)
+
+
+def _regions(values: Values, value: Choice) -> list[tuple[Value, Value]] | None:
+    """What a nest of choices chooses, with where; None where one is infinite, or places are many."""
+    whole: Value = value
+    nest = [part for part in each_once(whole, _nested) if isinstance(part, Choice)]
+    conditions = [c for part in nest for c in part.conditions]
+    known = frozenset[Axis]().union(*(c.axes for c in conditions))
+    axes = sorted(known, key=lambda axis: (axis.extent, axis.name))
+    if math.prod(axis.extent for axis in axes) > MOST_PLACES:
+        return None
+    shape = [axis.extent for axis in axes]
+    places = dict(zip(axes, np.ix_(*map(np.arange, shape)), strict=True))
+    found: dict[Value, np.ndarray] = {}
+    waiting: list[tuple[Value, np.ndarray]] = [(value, np.ones(shape, bool))]
+    while waiting:
+        part, held = waiting.pop()
+        choice, scale, rest = _factor_chosen(part)
+        if choice is not None:
+            own = held.copy()
+            for condition in choice.conditions:
+                own &= condition.evaluate(places) >= 0
+            for one, there in ((choice.on_true, own), (choice.on_false, held & ~own)):
+                waiting.append((values.product([*rest, (one, 1.0)], scale), there))
+        elif held.any() and part != ZERO:
+            if isinstance(part, Constant) and not math.isfinite(part.value):
+                return None
+            found[part] = found.get(part, False) | held
+    return [(_within(values, axes, held), part) for part, held in found.items()]
+
+
+def _factor_chosen(value: Value) -> tuple[Choice | None, float, Sequence[tuple[Value, float]]]:
+    """The choice that a value is a multiple of, with the number and the factors by which."""
+    factors = value.factors if isinstance(value, Product) else ((value, 1.0),)
+    scale = value.coefficient if isinstance(value, Product) else 1.0
+    for factor, power in factors:
+        if isinstance(factor, Choice) and power == 1:
+            return factor, scale, [pair for pair in factors if pair[0] is not factor]
+    return None, scale, factors
+
+
+def _nested(value: Value) -> Sequence[Value]:
+    if isinstance(value, Product):
+        return [
+            factor for factor, power in value.factors if isinstance(factor, Choice) and power == 1
+        ]
+    return children(value) if isinstance(value, Choice) else ()
+
+
+def _within(values: Values, axes: Sequence[Axis], held: np.ndarray) -> Value:
+    """1 at the places along some axes, else 0."""
+    own = list[Axis]()
+    for axis in axes:
+        place = len(own)
+        if (held == held.take([0], place)).all():
+            held = held.take(0, place)
+        else:
+            own.append(axis)
+    if not own:
+        return ONE
+    digest = hashlib.sha256(np.packbits(held).tobytes()).hexdigest()[:DIGITS]
+    where = tuple(values.position(index_of(axis)) for axis in own)
+    return values.same(Application(f"within_{digest}", where))
 
 
 # What may overflow.
