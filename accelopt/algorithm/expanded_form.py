@@ -50,6 +50,8 @@ DIGITS = 32
 MASKED = -1e30
 """A number that a kernel writes for less than any other."""
 LARGEST_EXPONENT = 80.0
+ROUNDED = 2.0**-40
+"""A factor is as near to 1 as that by fp64's rounding alone."""
 TRUTHS = COMPARISONS | {"logical_and", "logical_or", "logical_xor", "logical_not"}
 """Functions that are 0 or 1."""
 TOTAL = TRUTHS | {
@@ -304,6 +306,8 @@ def _positive(values: Values, value: Value) -> Value:
 def _product(values: Values, value: Product) -> Value:
     """A product of sums as the sum of products, with sums below a power scaled to begin with 1."""
     plain, sums, coefficient = list[tuple[Value, float]](), list[Sum](), value.coefficient
+    if coefficient != 1 and math.isclose(coefficient, 1, rel_tol=ROUNDED):
+        return values.product(value.factors)  # of exponentials of numbers that cancel
     for factor, power in value.factors:
         if _is_truth(factor) and power > 0:
             power = 1.0
