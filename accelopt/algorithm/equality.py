@@ -11,25 +11,36 @@ import functools
 import itertools
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeGuard
 
 from accelopt.algorithm import ir
 from accelopt.algorithm.axis_joining import joined
 from accelopt.algorithm.canonical_rewriting import rewritten, whole
-from accelopt.algorithm.choice_cells import by_fewest_cuts
+from accelopt.algorithm.choice_cells import by_cells, by_fewest_cuts
 from accelopt.algorithm.definitions import DefinedOutput, UndefinedOutput, algorithm_of, put
+from accelopt.algorithm.expanded_form import by_regions, expanded, overflows
 from accelopt.algorithm.functions import ROUNDINGS
 from accelopt.algorithm.index import Axis, Index, digits, index_of
 from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.notation import algorithm_text
 from accelopt.algorithm.reductions import fold
-from accelopt.algorithm.value_nodes import INFINITE, Application, Element, ScanElement, Value
+from accelopt.algorithm.value_nodes import (
+    INFINITE,
+    Application,
+    Choice,
+    Element,
+    ScanElement,
+    Value,
+)
 from accelopt.algorithm.values import Values, fresh_axis
 
 LONGEST_LINE = 160  # characters of a definition that is named as different
 ROUNDED = 2.0**-20
 """Numbers of two lifts of one kernel are this near: some were in fp32 on the way."""
+
+Change = Callable[[Values, Value, Sequence[Axis]], Value]
 
 SYMMETRIC = ("equal", "not_equal", "logical_and", "logical_or", "logical_xor", "abs_max", "abs_min")
 """Functions whose arguments may change places, which values do not see."""
@@ -45,19 +56,24 @@ def same_function(one: ir.Algorithm, other: ir.Algorithm) -> bool:
 
 def difference(one: ir.Algorithm, other: ir.Algorithm) -> str:
     """What differs first in the normal forms of two Algorithms, `first | second`; empty where they are one
-    function."""
+    function, and the first has no unbounded exponential that the second does without."""
     for what in ("inputs", "returned"):
         sizes = [[math.prod(a.given) for a in getattr(each, what)] for each in (one, other)]
         if sizes[0] != sizes[1]:
             return f"{what.replace('returned', 'outputs')} of {sizes[0]} | {sizes[1]} elements"
     try:
-        forms = [normal_form(algorithm) for algorithm in (one, other)]
+        forms = list[ir.Algorithm]()
+        for change in (None, by_cells, _expanded_by_cells):
+            further = [normal_form(algorithm, change) for algorithm in (one, other)]
+            forms = forms or further
+            if change is _expanded_by_cells and overflow(one) and not overflow(other):
+                break
+            if nearly_equal(*(json.loads(form.to_json()) for form in further)):
+                return ""
     except UndefinedOutput as error:
         return str(error)
     except RecursionError:
         return "expressions are too deep"
-    if nearly_equal(*(json.loads(form.to_json()) for form in forms)):
-        return ""
     lines = [algorithm_text(form).splitlines() for form in forms]
     pairs = itertools.zip_longest(*lines, fillvalue="nothing")
     found = next((pair for pair in pairs if pair[0] != pair[1]), ("numbers", "other numbers"))
@@ -75,9 +91,25 @@ def nearly_equal(one: object, other: object) -> bool:
     return one == other
 
 
-def normal_form(algorithm: ir.Algorithm) -> ir.Algorithm:
+def _expanded_by_cells(values: Values, value: Value, axes: Sequence[Axis]) -> Value:
+    value = expanded(values, by_cells(values, expanded(values, value), axes))
+    return expanded(values, by_regions(values, value))
+
+
+def overflow(algorithm: ir.Algorithm) -> bool:
+    """Whether it has an exponential that nothing bounds: an infinity where another form has none."""
+    composed = _Composed(Values(), algorithm)
+    for array in algorithm.outputs:
+        axes = tuple(Axis(f"o{n}", extent) for n, extent in enumerate(array.shape))
+        value = composed.element(array.name, [index_of(axis) for axis in axes])
+        if overflows(composed.values, whole(composed.values, value)):
+            return True
+    return False
+
+
+def normal_form(algorithm: ir.Algorithm, change: Change | None = None) -> ir.Algorithm:
     """The Algorithm of the same real numbers in a form that its spellings share: inputs and outputs
-    by number, formats left out, axes as long as they can be."""
+    by number, formats left out, axes as long as they can be; of what `change` makes of each output and its axes."""
     values = Values()
     composed = _Composed(values, algorithm)
     inputs = [ir.Array(f"in{n}", (math.prod(a.given),), "", (math.prod(a.given),))
@@ -91,8 +123,14 @@ def normal_form(algorithm: ir.Algorithm) -> ir.Algorithm:
         value = composed.result(array, digits(place, array.shape))
         value = rewritten(values, value, functools.partial(_turned, values))
         axes, value = joined(values, (flat,), whole(values, value))
-        value = rewritten(values, whole(values, value), functools.partial(by_fewest_cuts, values))
-        axes, value = joined(values, axes, value)
+        own = tuple(Axis(f"o{n}", axis.extent) for n, axis in enumerate(axes))
+        value = values.substitute(value, dict(zip(axes, map(index_of, own), strict=True)))
+        value = values.under(whole(values, value), ())
+        value = rewritten(values, value, functools.partial(by_fewest_cuts, values))
+        value = values.under(value, ())
+        value = change(values, value, own) if change else value
+        axes, value = joined(values, own, value)
+        value = rewritten(values, value, functools.partial(_in_order, values))
         axes = tuple(axis for axis in axes if axis.extent > 1) or axes[:1]
         if _is_all(value, flat, inputs) and array not in algorithm.returned:
             names[array.name] = value.array  # a copy of it
@@ -108,6 +146,14 @@ def _turned(values: Values, value: Value) -> Value:
     if not isinstance(value, Application) or value.function not in TURNED:
         return value
     return apply(values, TURNED[value.function], value.arguments[::-1])
+
+
+def _in_order(values: Values, value: Value) -> Value:
+    """A choice with its conditions in one order, a comparison that is not `TURNED`."""
+    value = _turned(values, value)
+    if not isinstance(value, Choice):
+        return value
+    return values.same(replace(value, conditions=tuple(sorted(value.conditions, key=str))))
 
 
 def _is_all(value: Value, axis: Axis, inputs: Sequence[ir.Array]) -> TypeGuard[Element]:

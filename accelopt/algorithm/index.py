@@ -108,6 +108,16 @@ class Index(_Remembered, LinearSum[Term]):
         low, high = rest.bounds
         if low // divisor == high // divisor:
             return whole + low // divisor
+        lowered = Index(0, tuple((t, c // divisor) for t, c in rest.terms if c // divisor))
+        low, high = (rest - lowered * divisor).bounds
+        if low // divisor == high // divisor:
+            return whole + lowered + low // divisor
+        # Of one digit of a number the floor is that of the number: `n % 8 // 2` is `n // 2 - 4 * (n // 8)`.
+        above = tuple(
+            (t, c // divisor) for t, c in rest.terms if isinstance(t, Floor) and not c % divisor
+        )
+        if above:
+            return whole + Index(0, above) + (rest - Index(0, above) * divisor) // divisor
         for step in sorted({math.gcd(a.coefficient, divisor) for a in rest.atoms[1]}, reverse=True):
             # With coarse = step * x and fine in 0..step-1, (coarse + fine) // divisor is
             # x // (divisor / step).

@@ -11,7 +11,7 @@ import hashlib
 import itertools
 import math
 import time
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -44,6 +44,10 @@ V = TypeVar("V")
 
 MOST_PLACES = 65_536
 """Of axes together, that conditions are tried at."""
+MOST_COVERED = 1 << 22
+"""Of axes together, at which it is tried whether all that is read was written."""
+MOST_NUMBERS = 4
+"""Of a floor, that are tried for what conditions leave it."""
 LONGEST_KEY = 20_000
 """Characters of a text by which values are ordered."""
 DROWNS = 2e-5 * 2.0**24
@@ -52,12 +56,61 @@ sum, as `(mask - 1) * 1e9` is, stays one by itself, for its own terms may cancel
 
 
 def follows(condition: Index, facts: Iterable[Index]) -> bool:
-    """True when a condition (>= 0) holds wherever one of the facts does."""
+    """True when a condition (>= 0) holds wherever all of the facts do, as far as bounds and sums of facts tell."""
+    facts = tuple(facts)
     if condition.bounds[0] >= 0 or any((condition - f).bounds[0] >= 0 for f in facts):
         return True
     if not condition.is_affine and len(condition.axes) == 1:
         return never((*(f for f in facts if f.axes <= condition.axes), condition * -1 - 1))
-    return condition.is_affine and least_where(condition, ranges_where(frozenset(facts))) >= 0
+    if not condition.is_affine:
+        return False
+    return least_where(condition, ranges_where(frozenset(facts))) >= 0 or _adds_up(condition, facts)
+
+
+@functools.lru_cache(maxsize=4096)
+def _adds_up(condition: Index, facts: tuple[Index, ...]) -> bool:
+    """Whether a condition is multiples of some facts and what is never negative, the largest factors first."""
+    if condition.bounds[0] >= 0:
+        return True
+    if not condition.terms:
+        return False
+    term, factor = max(condition.terms, key=lambda pair: abs(pair[1]))
+    for n, fact in enumerate(facts):
+        times, odd = divmod(factor, fact.coefficient(term) or -factor)
+        rest = facts[:n] + facts[n + 1 :]
+        if times > 0 and not odd and _adds_up(condition - fact * times, rest):
+            return True
+    return False
+
+
+def needed(conditions: Sequence[Index]) -> tuple[Index, ...]:
+    """Conditions (each >= 0) without those on several axes that follow from the others."""
+    kept = tuple(conditions)
+    for condition in sorted(conditions, key=lambda c: -len(c.axes)):
+        others = tuple(c for c in kept if c != condition)
+        kept = others if len(condition.axes) > 1 and follows(condition, others) else kept
+    return kept
+
+
+@functools.lru_cache(maxsize=4096)
+def everywhere(facts: tuple[Index, ...], covers: tuple[tuple[Index, ...], ...]) -> bool:
+    """Whether, wherever all facts hold, all conditions of one of the covers do, tried at all places of their axes
+    where those are few."""
+    conditions = [c for cover in covers for c in cover]
+    axes = sorted(frozenset[Axis]().union(*(c.axes for c in conditions)))
+    if math.prod(axis.extent for axis in axes) > MOST_COVERED:
+        return False
+    shape = [axis.extent for axis in axes]
+    places = dict(zip(axes, np.ix_(*map(np.arange, shape)), strict=True))
+    left = np.ones(shape, bool)
+    for fact in (f for f in facts if f.axes <= {*axes}):
+        left &= fact.evaluate(places) >= 0
+    for cover in covers:
+        held = np.ones(shape, bool)
+        for condition in cover:
+            held &= condition.evaluate(places) >= 0
+        left &= ~held
+    return not left.any()
 
 
 @functools.lru_cache(maxsize=4096)
@@ -76,10 +129,80 @@ def never(conditions: tuple[Index, ...]) -> bool:
     return not held.any()
 
 
+def at_least_zero(condition: Index) -> Index:
+    """The same condition (>= 0) by the least whole numbers, and without the floor where it has one alone:
+    `(128 * i + n) // 128 >= j` is `128 * i + n >= 128 * j`."""
+    while condition.terms:
+        step = math.gcd(*(c for _, c in condition.terms))
+        condition = Index(
+            condition.constant // step, tuple((t, c // step) for t, c in condition.terms)
+        )
+        floors = [(t, c) for t, c in condition.terms if isinstance(t, Floor)]
+        if len(floors) != 1 or abs(floors[0][1]) != 1:
+            break
+        ((floor, sign),) = floors
+        rest = (condition - index_of(floor) * sign) * floor.divisor
+        condition = rest + floor.inner * sign + (floor.divisor - 1 if sign < 0 else 0)
+    return condition
+
+
+@functools.lru_cache(maxsize=4096)
+def decided(conditions: tuple[Index, ...]) -> tuple[Index, ...]:
+    """Conditions (each >= 0) with the number that they leave a floor alone in its place, and with what that
+    asks: of `f = (n + 8) // 16` with n below 16, `2 * f > 1` is `n >= 8`."""
+    for floor in {f: None for condition in conditions for f in floors_of(condition)}:
+        left = []
+        for number in _numbers(floor):
+            within = floor.inner - number * floor.divisor
+            ends = (within, within * -1 + (floor.divisor - 1))
+            made = (*(settled(c, {floor: number}) for c in conditions), *ends)
+            left += [made] if possible(made) else []
+        if len(left) < 2:
+            made = left[0] if left else (Index(-1),)
+            return decided(
+                tuple(c for c in dict.fromkeys(map(at_least_zero, made)) if c.bounds[0] < 0)
+            )
+    return conditions
+
+
+def floors_of(index: Index) -> list[Floor]:
+    """The floors in an index that are one of a few numbers, those inside of others first."""
+    floors = [term for term, _ in index.terms if isinstance(term, Floor)]
+    return [f for floor in floors for f in (*floors_of(floor.inner), floor) if _numbers(f)]
+
+
+def _numbers(floor: Floor) -> range:
+    low, high = floor.bounds
+    return range(low, high + 1) if high - low < MOST_NUMBERS else range(0)
+
+
+def settled(index: Index, numbers: Mapping[Floor, int]) -> Index:
+    """An index with numbers in the place of floors."""
+    made = Index(index.constant)
+    for term, factor in index.terms:
+        value = index_of(term)
+        if isinstance(term, Floor):
+            known = term in numbers
+            value = Index(numbers[term]) if known else settled(term.inner, numbers) // term.divisor
+        made = made + value * factor
+    return made
+
+
+def possible(conditions: tuple[Index, ...]) -> bool:
+    """False where conditions (each >= 0) exclude each other, as far as bounds tell."""
+    if any(condition.bounds[1] < 0 for condition in conditions):
+        return False
+    ranges = ranges_where(frozenset(conditions))
+    return all(low <= high for low, high in ranges.values()) and all(
+        -least_where(c * -1, ranges) >= 0 for c in conditions if c.is_affine
+    )
+
+
 @functools.lru_cache(maxsize=4096)
 def without_floors(condition: Index) -> tuple[Index, ...]:
     """A condition (>= 0) on one axis as the ends of the run of its elements for which it holds, where they
-    are a run: `3 * ((n + 1) // 3) > n` of three is `n >= 2`."""
+    are a run: `3 * ((n + 1) // 3) > n` of three is `n >= 2`; of several axes as `at_least_zero`."""
+    condition = at_least_zero(condition)
     if condition.is_affine or len(condition.axes) != 1:
         return (condition,)
     (axis,) = condition.axes
@@ -256,8 +379,14 @@ class Values:
                 return on_false
             if low < 0 and condition not in kept:
                 kept.append(condition)
+        if not all(condition.is_affine for condition in kept):
+            found = decided(tuple(kept))
+            if found != tuple(kept):
+                return self.where(found, on_true, on_false)
+        kept = [*needed(kept)] if len(kept) > 1 else kept
         if not kept or on_true == on_false:
             return on_true
+        on_true = self._floors_decided(on_true, tuple(kept))
         if (added := self._added(kept, on_true, on_false)) is not None:
             return self.sum([(on_false, 1.0), (self.where(kept, added, self.number(0)), 1.0)])
         for condition in kept:
@@ -287,6 +416,45 @@ class Values:
         if isinstance(on_true, Choice) and on_true.on_false == on_false:
             return self.where((*kept, *on_true.conditions), on_true.on_true, on_false)
         return self.same(Choice(tuple(kept), on_true, on_false))
+
+    def _floors_decided(self, value: Value, facts: tuple[Index, ...]) -> Value:
+        """The value where some conditions (each >= 0) hold, with the numbers that floors of several axes have there
+        for certain."""
+        bound = {fact.axes for fact in facts if len(fact.axes) > 1}
+        if not bound:
+            return value
+        done: dict[Value, Value] = {}
+
+        def visit(part: Value) -> Value:
+            if part not in done:
+                axes = self._floored(part).difference(bound_axes(part))
+                done[part] = part
+                if any(one & axes for one in bound):
+                    done[part] = self._made_of(part, visit, number)
+            return done[part]
+
+        known: dict[Index, Index] = {}
+
+        def number(index: Index) -> Index:
+            if index not in known:
+                numbers = {f: n for f in floors_of(index) for n in _numbers(f) if _is(f, n, facts)}
+                known[index] = settled(index, numbers) if numbers else index
+            return known[index]
+
+        return visit(value)
+
+    def _made_of(
+        self, value: Value, change: Callable[[Value], Value], index: Callable[[Index], Index]
+    ) -> Value:
+        """The value with its parts and its own indices changed."""
+        parts, own = (
+            [change(part) for part in children(value)],
+            [index(i) for i in own_indices(value)],
+        )
+        same = all(a is b for a, b in zip(parts, children(value), strict=True))
+        return (
+            value if same and own == [*own_indices(value)] else self.with_parts(value, parts, own)
+        )
 
     def _added(self, facts: Sequence[Index], total: Value, before: Value) -> Value | None:
         """What a sum adds, where some conditions (each >= 0) hold, to a value that is what it is elsewhere;
@@ -401,10 +569,13 @@ class Values:
         self,
         value: Value,
         facts: tuple[Index, ...],
-        done: dict[tuple[Value, tuple[Index, ...]], Value],
+        done: dict[Hashable, Value],
+        chosen: tuple[tuple[Index, ...], ...] = (),
     ) -> Value:
+        """`under`, where what holds under the conditions of one of those `chosen` stands elsewhere."""
         facts = tuple(f for f in facts if not f.axes.isdisjoint(self.axes(value)))
-        key = (value, facts)
+        chosen = chosen if isinstance(value, Choice) else ()
+        key = (value, facts, chosen)
         if key in done:
             return done[key]
         if not self._has_choice(value):
@@ -416,7 +587,10 @@ class Values:
             yes = self._under(value.on_true, (*facts, *left), done)
             otherwise = (left[0] * -1 - 1,) if len(left) == 1 else ()
             excluded = any(follows(c * -1 - 1, facts) for c in left)
-            no = self._under(value.on_false, (*facts, *otherwise), done)
+            chosen = (*chosen, left)
+            if isinstance(value.on_false, Undefined) and left and everywhere(facts, chosen):
+                return done.setdefault(key, yes)
+            no = self._under(value.on_false, (*facts, *otherwise), done, chosen)
             found = no if excluded else self.where(left, yes, no)
         else:
             parts = [self._under(part, facts, done) for part in children(value)]
@@ -561,6 +735,12 @@ def _power(value: float, power: float) -> float:
 def _distributes(part: Product, power: float) -> bool:
     """True where (a * b) ** power may be taken apart: whole powers of anything."""
     return power == int(power) and (part.coefficient != 0)
+
+
+def _is(floor: Floor, number: int, facts: tuple[Index, ...]) -> bool:
+    """Whether a floor is a number wherever facts (each >= 0) hold."""
+    within = floor.inner - number * floor.divisor
+    return follows(within, facts) and follows(within * -1 + (floor.divisor - 1), facts)
 
 
 def _coarsest(condition: Index) -> Index:

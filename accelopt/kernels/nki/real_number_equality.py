@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,11 @@ from accelopt.time_limits import SAME_SECONDS
 
 SAME_BYTES = 4 << 30
 """Memory of the process that compares."""
+
+
+FAR = (2.0**-9 + 2.0**-13, 2.0**9 + 2.0**5)
+"""Times what `get_inputs` draws: a kernel may take one plain number otherwise than another."""
+DIFFER = "kernel | reference: "
 
 
 class Same(Row):
@@ -56,30 +62,49 @@ def same_job(payload: Mapping[str, Any]) -> Same:
 def same_in_real_numbers(kernel: Path, problem: Reference, device: SimulatedDevice) -> Same:
     """Whether kernel and reference are one function of real numbers. Not known where one of them has no
     Algorithm, or both have others. Plain numbers among the inputs are other ones than those that
-    `get_inputs` draws, for a kernel must take any."""
+    `get_inputs` draws, for a kernel must take any: near those, and far smaller and larger where the kernel takes
+    such."""
     inputs = problem.inputs(0)
     plain = [v for v in inputs if not isinstance(v, np.ndarray)]
     if any(type(v) not in (int, float) for v in plain):
         return Same(same=False, why="an input is neither an array nor a plain number")
     floats = {n: stand_in(v, n, FIRST) for n, v in enumerate(plain) if type(v) is float}
     others = {n: v + 1 for n, v in enumerate(plain) if type(v) is int}
-    why = ""
     # A kernel may assert the integers that it is for; then it takes no others.
-    for numbers in [{**floats, **others}] + [{**floats, **{n: plain[n] for n in others}}] * bool(
-        others
-    ):
+    given = {n: plain[n] for n in others}
+    try:
+        near = _compared(kernel, problem, device, {**floats, **others})
+    except KernelFailure as error:
+        if not others:
+            return Same(same=False, why=f"with other numbers the kernel fails: {error}")
+        others = given
         try:
-            given = with_numbers(inputs, numbers)
-            reference = trace_reference(problem.path, read_text(problem.path), given)
-            arguments = [argument_of(value) for value in problem.kernel_inputs(given)]
-            program = device.compile(str(kernel), arguments).program
-            found = lift(program, SAME_SECONDS, strict=True)
-            other = difference(found, reference.algorithm)
-            return Same(same=not other, why=f"kernel | reference: {other}" if other else "")
+            near = _compared(kernel, problem, device, {**floats, **others})
         except KernelFailure as error:
-            why = f"with other numbers the kernel fails: {error}"
-        except NotLifted as error:
-            return Same(same=False, why=f"the proof ends at the kernel: {error}")
-        except NotTraced as error:
-            return Same(same=False, why=f"the proof ends at the reference: {error}")
-    return Same(same=False, why=why)
+            return Same(same=False, why=f"with other numbers the kernel fails: {error}")
+    for factor in FAR if near.same and floats else ():
+        far = {n: stand_in(plain[n] * factor or factor, n, FIRST) for n in floats}
+        with contextlib.suppress(KernelFailure):
+            found = _compared(kernel, problem, device, {**far, **others})
+            if found.why.startswith(DIFFER):
+                said = ", ".join(f"{number:.4g}" for number in far.values())
+                return Same(same=False, why=f"with {said} for the plain numbers, {found.why}")
+    return near
+
+
+def _compared(
+    kernel: Path, problem: Reference, device: SimulatedDevice, numbers: Mapping[int, float]
+) -> Same:
+    """Whether kernel and reference are the same with these plain numbers. Raises KernelFailure."""
+    given = with_numbers(problem.inputs(0), numbers)
+    try:
+        reference = trace_reference(problem.path, read_text(problem.path), given).algorithm
+    except NotTraced as error:
+        return Same(same=False, why=f"the proof ends at the reference: {error}")
+    arguments = [argument_of(value) for value in problem.kernel_inputs(given)]
+    program = device.compile(str(kernel), arguments).program
+    try:
+        other = difference(lift(program, SAME_SECONDS, strict=True), reference)
+    except NotLifted as error:
+        return Same(same=False, why=f"the proof ends at the kernel: {error}")
+    return Same(same=not other, why=f"{DIFFER}{other}" if other else "")

@@ -80,7 +80,24 @@ def test_a_changed_kernel_is_not_the_same(change: tuple[str, str], tmp_path: Pat
     """Evidence: each change gives other real numbers; one writes the argument's usual value in its place."""
     assert change[0] in KERNEL
     found = judged(tmp_path, KERNEL.replace(*change))
-    assert not found.same and found.why.startswith(("kernel | reference: ", "with other numbers"))
+    assert not found.same and found.why.startswith(("kernel | reference: ", "with "))
+
+
+@pytest.mark.parametrize(
+    "eps, limit", [(1e-5, "max(eps, 1e-7)"), (3.0, "max(eps, 1.0)"), (0.7, "min(eps, 1.0)")]
+)
+def test_a_kernel_takes_far_smaller_and_larger_plain_numbers(
+    eps: float, limit: str, tmp_path: Path
+) -> None:
+    """Evidence: a clipped number is another one for some, though not for what `get_inputs` draws."""
+    kernel = KERNEL.replace("r + eps", f"r + {limit}")
+    assert not judged(tmp_path, kernel, REFERENCE.replace("1e-5", str(eps))).same
+
+
+def test_a_kernel_may_refuse_far_plain_numbers(tmp_path: Path) -> None:
+    """Evidence: what an assert refuses is not computed otherwise."""
+    lines = KERNEL.replace("    a = nl", "    assert eps < 1e-4\n    a = nl", 1)
+    assert judged(tmp_path, lines) == Same(same=True)
 
 
 def test_a_comparison_that_takes_long_is_given_up(tmp_path: Path) -> None:
@@ -123,3 +140,46 @@ def forward(x):
     return np.concatenate([np.tanh(x[:, :300]), np.exp(x[:, 300:400]), np.tanh(x[:, 400:])], 1)
 """
     assert judged(tmp_path, kernel, reference).same == (not left_out)
+
+
+PADDED = neuronxcc_kernel("""def kernel(x):
+    out = nl.ndarray((128, 8, 30), dtype=nl.float32, buffer=nl.shared_hbm)
+    wide = nl.ndarray((nl.par_dim(128), 8, 32), dtype=nl.float32, buffer=nl.sbuf)
+    wide[:, :, 0:1] = nisa.memset((128, 8, 1), 0, dtype=nl.float32)
+    wide[:, :, 31:32] = nisa.memset((128, 8, 1), 0, dtype=nl.float32)
+    wide[:, :, 1:31] = nl.load(x)
+    total = nl.zeros((nl.par_dim(128), 8, 30), dtype=nl.float32, buffer=nl.sbuf)
+    for k in nl.static_range(3):
+        total[...] = nl.add(total, wide[:, :, k:k + 30])
+    nl.store(out, total)
+    return out
+""")
+ADDED = """
+import numpy as np
+
+def get_inputs():
+    return [np.random.randn(128, 8, 30).astype(np.float32)]
+
+def forward(x):
+    y = np.array(x)
+    y[..., 1:] += x[..., :-1]
+    y[..., :-1] += x[..., 1:]
+    return y
+"""
+
+
+@pytest.mark.parametrize(
+    "change, same",
+    [
+        (("", ""), True),
+        (("31:32] = nisa.memset((128, 8, 1), 0,", "31:32] = nisa.memset((128, 8, 1), 1,"), False),
+        (("    wide[:, :, 31:32] = nisa.memset((128, 8, 1), 0, dtype=nl.float32)\n", ""), False),
+        (("wide[:, :, k:k + 30]", "wide[:, :, 0:30]"), False),
+    ],
+    ids=["as it is", "one at the end", "nothing at the end", "one tap"],
+)
+def test_sums_of_choices_are_compared_by_cells(
+    change: tuple[str, str], same: bool, tmp_path: Path
+) -> None:
+    """Evidence: neighbours are added with a margin of zeros, or to the parts that have them."""
+    assert judged(tmp_path, PADDED.replace(*change), ADDED).same == same

@@ -154,6 +154,8 @@ def _is_exact(value: Value, dtype: np.dtype) -> bool:
         return dtypes.promote(own, dtype) == dtype and dtypes.is_float(dtype)
     if isinstance(value, Position):
         return dtypes.is_integer(dtype) or value.index.bounds[1] <= 256
+    if isinstance(value, (Sum, Product)) and dtype.itemsize < 4:
+        return False  # its terms may be, it may not
     if isinstance(value, Sum):
         whole = float(value.constant).is_integer() and all(
             float(c).is_integer() for _, c in value.terms

@@ -46,7 +46,7 @@ def test_an_axis_cut_into_blocks_and_tiles_joins_again():
     assert (tile // 512 * 128 + (tile % 512) // 4) == m
     assert ((m // 4) % 32).bounds == (0, 31)
     assert str(m // 32 % 4) == "m // 32 % 4"
-    assert str((m % 128) // 32 * 5 + 1) == "5*((m % 128) // 32) + 1"
+    assert str((m % 128) // 32 * 5 + 1) == "5*(m // 32 % 4) + 1"
     assert str(m % 128 + 7) == "m % 128 + 7"
 
 
