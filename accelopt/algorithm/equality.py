@@ -49,21 +49,25 @@ TURNED = {"less": "greater", "less_equal": "greater_equal"}
 
 
 def same_function(one: ir.Algorithm, other: ir.Algorithm) -> bool:
-    """Whether both have one normal form, for the same arrays in the same order. Numbers that differ by
-    less than fp32 resolves are the same; so are a function and its rounding to a narrower format."""
-    return not difference(one, other)
+    """Whether both have one normal form, for the same arrays in the same order, and so are as far from overflowing.
+    Numbers that differ by less than fp32 resolves are the same; so are a function and its rounding to a narrower
+    format."""
+    return not difference(one, other, FORMS[:1])
 
 
-def difference(one: ir.Algorithm, other: ir.Algorithm) -> str:
+def difference(
+    one: ir.Algorithm, other: ir.Algorithm, changes: Sequence[Change | None] = ()
+) -> str:
     """What differs first in the normal forms of two Algorithms, `first | second`; empty where they are one
-    function, and the first has no unbounded exponential that the second does without."""
+    function by one of the `changes` (all of FORMS), and the first has no unbounded exponential that the second does
+    without."""
     for what in ("inputs", "returned"):
         sizes = [[math.prod(a.given) for a in getattr(each, what)] for each in (one, other)]
         if sizes[0] != sizes[1]:
             return f"{what.replace('returned', 'outputs')} of {sizes[0]} | {sizes[1]} elements"
     try:
         forms = list[ir.Algorithm]()
-        for change in (None, by_cells, _expanded_by_cells):
+        for change in changes or FORMS:
             further = [normal_form(algorithm, change) for algorithm in (one, other)]
             forms = forms or further
             if change is _expanded_by_cells and overflow(one) and not overflow(other):
@@ -94,6 +98,10 @@ def nearly_equal(one: object, other: object) -> bool:
 def _expanded_by_cells(values: Values, value: Value, axes: Sequence[Axis]) -> Value:
     value = expanded(values, by_cells(values, expanded(values, value), axes))
     return expanded(values, by_regions(values, value))
+
+
+FORMS: tuple[Change | None, ...] = (None, by_cells, _expanded_by_cells)
+"""What is made of outputs before they are compared: of the last, equal real numbers may overflow otherwise."""
 
 
 def overflow(algorithm: ir.Algorithm) -> bool:
