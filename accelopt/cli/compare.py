@@ -56,7 +56,7 @@ def compare(
     ] = None,
 ) -> None:
     """Compare the predicted profile of KERNEL with one that a real core left: by engine, instruction, line,
-    DMA and counter."""
+    DMA and counter, and what would explain where they part."""
     if (measured is None) == (capture is None):
         raise ConfigError("give --measured, a profile, or --capture, a folder to keep one in")
     if measured is None:

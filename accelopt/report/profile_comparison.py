@@ -1,16 +1,19 @@
 """A predicted profile beside a measured one of the same kernel: by engine, kind of instruction, source line,
-DMA queue and counter; where they part."""
+DMA queue and counter; where they part, and which constant of the machine would explain it."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
+from accelopt.hardware import Hardware
+from accelopt.kernels.nki.calibration.fit import constants
 from accelopt.kernels.nki.devices.measured_profile import (
     ENGINES,
     HARDWARE,
@@ -20,6 +23,8 @@ from accelopt.kernels.nki.devices.measured_profile import (
     MeasuredInstruction,
     MeasuredProfile,
 )
+from accelopt.sim import timing
+from accelopt.sim.errors import KernelError
 from accelopt.sim.timing import KernelProfile
 from accelopt.sim.timing.account.counters import union_length
 from accelopt.sim.timing.machine.schedule import QUEUES
@@ -41,6 +46,11 @@ COUNTERS = (
     "hbm_read_bytes hbm_write_bytes spill_save_bytes spill_reload_bytes matmul_instruction_count "
     "hardware_flops transpose_flops psum_read_bytes psum_write_bytes sbuf_read_bytes sbuf_write_bytes"
 ).split()
+FACTORS = ((0.5, 0.25), (2.0, 4.0))
+"""By which a constant is tried, to either side, the nearer one first."""
+MOST_TRIED = 20_000
+"""Instructions of a kernel from which on no constant is tried."""
+EXPLAINING = 5
 ALIKE = 0.02
 """A difference of the latency that needs no explanation."""
 
@@ -72,6 +82,18 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Explanation:
+    """A constant with which the latency would be about the measured one: the table's value and that one, and
+    how far apart the engines' times are then, as a mean factor. One of several that could be wrong."""
+
+    constant: str
+    unit: str
+    table: float
+    wanted: float
+    apart: float
+
+
+@dataclass(frozen=True)
 class Comparison:
     """Both profiles side by side. `apart` is the mean factor between the engines' times; `another`, how the
     counters tell that the profile is of another kernel, where they do."""
@@ -90,6 +112,7 @@ class Comparison:
     queues: list[Row]
     counters: dict[str, tuple[float, float]]
     apart: float
+    explanations: list[Explanation]
     another: str
 
 
@@ -103,7 +126,8 @@ class _Event(NamedTuple):
 
 
 def compare(kernel: str, found: KernelProfile, measured: MeasuredProfile) -> Comparison:
-    """The comparison; `kernel` is its file's name."""
+    """The comparison; `kernel` is its file's name. What explains a difference is asked of a kernel of one
+    core and up to `MOST_TRIED` instructions only."""
     own = [one for one in measured.instructions if one.opcode not in CONTROL]
     cores = _cores(found, measured)
 
@@ -136,6 +160,7 @@ def compare(kernel: str, found: KernelProfile, measured: MeasuredProfile) -> Com
             if name in found.summary and name in measured.summary
         },
         apart=_apart(engines),
+        explanations=_explanations(found, measured, engines),
         another=another_kernel(found, measured),
     )
 
@@ -280,6 +305,63 @@ def _apart(rows: Sequence[Row]) -> float:
     return math.exp(sum(logs) / len(logs)) if logs else 1.0
 
 
+def _explanations(
+    found: KernelProfile, measured: MeasuredProfile, engines: Sequence[Row]
+) -> list[Explanation]:
+    """Constants of which one between a quarter and four times the table's value makes the latency the
+    measured one, those first with which the engines' times are nearest."""
+    run = found.run
+    alike = abs(found.latency_ms / measured.latency_ms - 1) < ALIKE
+    if alike or len(run.stream) > MOST_TRIED or run.stream.cores > 1:
+        return []
+    names = constants(run.spec)
+    every = [(name, factor) for name in names for side in FACTORS for factor in side]
+    cores = [_changed(run.spec, *one) for one in every]
+    tried = timing.latencies(run.program, [run.spec, *cores], run.compiler)[1:]
+    latency = dict(zip(every, tried, strict=True))
+    explanations = []
+    for name in names:
+        for side in FACTORS:
+            points = [
+                (1.0, found.latency_ms),
+                *((factor, latency[name, factor]) for factor in side),
+            ]
+            wanted = _between(points, measured.latency_ms)
+            if wanted is None:
+                continue
+            core = _changed(run.spec, name, wanted)
+            try:
+                again = timing.profile(run.program, core, run.compiler)
+            except KernelError:
+                continue
+            rows = [
+                replace(row, predicted=other.predicted)
+                for row, other in zip(engines, _engines(again, measured), strict=True)
+            ]
+            explanations.append(
+                Explanation(
+                    name, core.source(name).unit, getattr(run.spec, name), getattr(core, name),
+                    _apart(rows),
+                )
+            )  # fmt: skip
+    return sorted(explanations, key=lambda one: one.apart)[:EXPLAINING]
+
+
+def _between(points: Sequence[tuple[float, float]], wanted: float) -> float | None:
+    """The factor at which a latency is the wanted one, between those of two neighbours (in logarithms);
+    None where it lies between none."""
+    for (before, low), (after, high) in itertools.pairwise(points):
+        way, far = math.log(high / low), math.log(wanted / low)
+        if way and 0 < far / way <= 1:
+            return float(before * (after / before) ** (far / way))
+    return None
+
+
+def _changed(core: Hardware, name: str, factor: float) -> Hardware:
+    changes = {name: getattr(core, name) * factor}
+    return replace(core, **changes)
+
+
 SHOWN = 16
 
 
@@ -338,7 +420,18 @@ def _counters(both: Mapping[str, tuple[float, float]]) -> str:
 def _explained(found: Comparison, error: float) -> str:
     if abs(error) < ALIKE:
         return f"The latencies differ by less than {ALIKE:.0%}: nothing is to be explained."
-    return (
-        f"The engines' times are a factor {found.apart:.2f} apart. Which constants of the machine would explain "
-        "it, `accelopt calibrate --profile` fits."
-    )
+    if not found.explanations:
+        return (
+            "No constant of the machine between a quarter and four times its value explains the "
+            "difference alone."
+        )
+    lines = [
+        "What would explain it: one constant at another value makes the latency about the measured one. The "
+        f"engines' times are a factor {found.apart:.2f} apart now."
+    ]
+    for one in found.explanations:
+        lines.append(
+            f"  {one.constant}: {one.wanted:.4g} {one.unit} for {one.table:.4g}; the engines are then a "
+            f"factor {one.apart:.2f} apart"
+        )
+    return "\n".join(lines)

@@ -140,13 +140,14 @@ def test_a_profile_that_agrees_is_said_to(found, tmp_path):
     assert lines["line 12"].predicted.number == lines["line 12"].measured.number == 4
     (ring,) = one.rings
     assert ring.predicted.bytes == ring.measured.bytes == 2 * 512 * 2048 * 4
-    assert one.counters["hbm_read_bytes"] == (512 * 2048 * 4,) * 2
+    assert one.counters["hbm_read_bytes"] == (512 * 2048 * 4,) * 2 and not one.explanations
     text = comparison_text(one)
     assert "+0.0%." in text and "nothing is to be explained" in text and "qData0" in text
 
 
-def test_a_difference_is_told_of_the_engine_that_makes_it(found, tmp_path):
-    """A core whose Scalar engine is half as fast leaves a profile whose largest difference is of that engine."""
+def test_a_constant_that_explains_the_difference_is_named(found, tmp_path):
+    """A core whose Scalar engine is half as fast leaves a profile of which that constant is the explanation,
+    with about its value, and the engines agree then."""
     _, profile = found
     table = TARGETS["trn2"].scalar_cycles_per_element
     slow = replace(TARGETS["trn2"], scalar_cycles_per_element=2 * table)
@@ -154,8 +155,12 @@ def test_a_difference_is_told_of_the_engine_that_makes_it(found, tmp_path):
     file = tmp_path / "slow.json"
     file.write_text(json.dumps(document(there)))
     one = compare("kernel.py", profile, read_profile(file))
+    first = one.explanations[0]
     assert one.kinds[0].name == "scalar activation" and one.kinds[0].difference_ns > 1000
-    assert one.apart > 1.05 and "`accelopt calibrate --profile` fits" in comparison_text(one)
+    assert first.constant == "scalar_cycles_per_element" and first.table == table
+    assert first.wanted == pytest.approx(2 * table, rel=0.15)
+    assert first.apart < 1.05 < one.apart
+    assert "scalar_cycles_per_element" in comparison_text(one)
 
 
 def test_the_command_takes_the_target_from_the_profile(found, tmp_path):
