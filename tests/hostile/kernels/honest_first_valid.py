@@ -13,7 +13,7 @@ def kernel(x, mask):
     valid = nl.load(mask)
     seen = nl.where(valid > 0, nl.load(x), 3e38)
     other = nl.not_equal(seen, nl.min(seen, axis=1, keepdims=True), dtype=nl.float32)
-    columns = nisa.iota(nl.arange(64)[None, :] + 0 * nl.arange(128)[:, None], dtype=nl.int32)
-    places = nl.add(nl.multiply(other, 64.0), columns)
+    columns = nisa.iota(nl.arange(256)[None, :] + 0 * nl.arange(128)[:, None], dtype=nl.int32)
+    places = nl.add(nl.multiply(other, 256.0), columns)
     nl.store(out, nl.copy(nl.min(places, axis=1, keepdims=True), dtype=nl.int32))
     return out

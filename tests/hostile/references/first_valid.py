@@ -4,8 +4,8 @@ import numpy as np
 
 
 def get_inputs():
-    x = (np.round(np.random.normal(size=(128, 64)) * 4) / 4).astype(np.float32)
-    return [x, (np.random.uniform(size=(128, 64)) < 0.5).astype(np.float32)]
+    x = (np.round(np.random.normal(size=(128, 256)) * 4) / 4).astype(np.float32)
+    return [x, (np.random.uniform(size=(128, 256)) < 0.5).astype(np.float32)]
 
 
 def forward(x, mask):

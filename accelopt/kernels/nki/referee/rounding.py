@@ -60,6 +60,7 @@ _STAY_WHOLE = {"add", "subtract", "multiply", "square", "negative", "absolute", 
 _STAY_WHOLE |= {"maximum", "minimum", "where", "clip", "max", "min", "amax", "amin", "astype"}
 _STAY_WHOLE |= {"sum", "cumsum", "prod", "matmul", "dot"}
 _MAKE_WHOLE = {"rint", "floor", "ceil", "trunc", "fix", "sign", "round", "around"}
+_SELECT = {"where", "negative", "absolute"}  # or give each element its sign
 _BITS = ("view", "tobytes", "tofile", "byteswap", "setfield")
 
 
@@ -274,10 +275,6 @@ class Interval(NDArrayOperatorsMixin):
         conditions = any(one.value.dtype.kind == "b" for one in known)
         if ufunc in _SIGNS and inputs[0].is_exact:
             return inputs[0]._arranged(ufunc)
-        if ufunc in _SIGNS:
-            found = self._apply(ufunc, inputs, {})
-            found.selected = inputs[0].selected
-            return found
         if self.formats.few_bits and ufunc.nin == 1 and ufunc not in _EXACTLY:
             formats = self.formats._replace(few_bits=False)
             given = Interval(self.value, self.low, self.high, formats, self.shared)
@@ -390,9 +387,7 @@ class Interval(NDArrayOperatorsMixin):
         if func in _BILINEAR:
             return self._bilinear(func, args, kwargs)
         if func is np.where and len(args) == 3:
-            found = _in_blocks(lambda some: self._apply(func, some, {}), args)
-            found.selected = all(map(_is_given, args))
-            return found
+            return _in_blocks(lambda some: self._apply(func, some, {}), args)
         return self._apply(func, args, kwargs)
 
     # How the ends come about ----------------------------------------------------------------------
@@ -749,11 +744,13 @@ def _finite(operand: Any) -> Any:
 
 
 def _noted(found: Any, name: str, given: Sequence[Any]) -> Any:
-    """What a function of this name made of what is given; of whole numbers alone it may be such, wherever its
-    blocks end."""
+    """What a function of this name made of what is given; of whole numbers alone it may be such, and of what was
+    selected this still, wherever its blocks end."""
     if isinstance(found, Interval) and not found.is_exact:
         found.whole = name == "floor_divide" or (name in _MAKE_WHOLE and len(given) == 1)
         found.whole |= name in _STAY_WHOLE and all(map(_is_whole, given))
+        if name in _SELECT:
+            found.selected = all(map(_is_given, given))
     return found
 
 
