@@ -490,6 +490,8 @@ class Emitter(Calculation):
                 if runs and low <= runs[-1][1]:
                     low, high = runs[-1][0], max(runs.pop()[1], high)
                 runs += [(low, high)] * (low < high)
+            if not runs:  # nothing counts there, and anything may be computed
+                continue
             first, end = runs[0][0], runs[-1][1]
             if first or end < axis.extent or len(runs) > 1:
                 span = Span(At(first), end - first, runs=tuple(runs) if len(runs) > 1 else ())

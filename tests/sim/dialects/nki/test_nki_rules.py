@@ -28,10 +28,8 @@ REFUSED = {
     "nl.ndarray((2, 4, 4), nl.float32, buffer=nl.psum, address=(0, 100))": "Start at a bank",
     "nisa.dma_copy(dst=out, src=t, dge_mode=2)": "no nki.isa.dge_mode",
     "nisa.dma_copy(dst=number, src=a, dge_mode=nisa.dge_mode.hwdge)": "hwdge moves bytes",
-    "nisa.dma_copy(dst=t, src=a.ap([[64, 128], [1, 64]], vector_offset=number[:, 0:1]), "
-    "dge_mode=nisa.dge_mode.hwdge)": "128 run-time indices",
-    "nisa.dma_copy(dst=t, src=a.ap([[64, 128], [1, 64]], scalar_offset=number[0:1, 0:1]), "
-    "dge_mode=nisa.dge_mode.none)": "makes descriptors before",
+    "nisa.dma_copy(t, a.vector_select(0, number[:, 0:1]), dge_mode=nisa.dge_mode.hwdge)": "128 run",
+    "nisa.dma_copy(t, a.vector_select(0, number[:, 0:1]), dge_mode=nisa.dge_mode.none)": "before",
     "nisa.tensor_reduce(dst=t[:, 0:8], op=nl.add, data=t.reshape((128, 8, 8)), axis=1)": "last dim",
     "nisa.nc_transpose(dst=nl.ndarray((64, 128), nl.bfloat16, buffer=nl.psum), data=t)": "dst is bf",
     "nisa.tensor_tensor(dst=t, data1=t, data2=t[:, 0:1], op=nl.add)": "tensor_tensor",

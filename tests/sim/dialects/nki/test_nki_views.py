@@ -180,13 +180,15 @@ def test_run_time_indices_by_access_pattern(nki_text):
             one = nl.ndarray((16, 64), dtype=a.dtype, buffer=nl.shared_hbm)
             nisa.dma_copy(dst=one, src=a.ap([[64, 16], [1, 64]], scalar_offset=index[3:4, :], indirect_dim=0))
             same = nl.ndarray((32, 64), dtype=a.dtype, buffer=nl.shared_hbm)
-            nisa.dma_copy(dst=same, src=a.vector_select(0, index))
+            nisa.dma_compute(same, [a.vector_select(0, index)] * 2, nl.add)
             return out, one, same
         """)
     rows = np.random.default_rng(1).integers(0, 100, (32, 1)).astype(np.int32)
     out, one, same = kernel.run(A, rows)
-    assert np.array_equal(out, A[rows[:, 0]]) and np.array_equal(same, out)
+    assert np.array_equal(out, A[rows[:, 0]]) and np.array_equal(same, 2 * out)
     assert np.array_equal(one, A[rows[3, 0] : rows[3, 0] + 16])
+    (adds,) = (one for _, one in kernel.trace(A, rows).walk() if one.attributes.get("accumulate"))
+    assert adds.attributes["descriptors"] == "software"
 
 
 ASSIGNED = {
