@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -130,24 +130,50 @@ def write(
     Raises ConfigError, in one sentence: for a reference with an operation that has no definition as an
     Algorithm, with file, line and NumPy's function; where no kernel is written, or accepted, why.
     """
+    job = "accelopt.kernels.nki.kernel_from_reference:write_job"
+    return _written(job, {"reference": reference}, dialect, target, machine, seconds, watch)
+
+
+def translate(
+    kernel: str | Path,
+    reference: str | Path,
+    *,
+    target: str | None = None,
+    machine: str | Path | None = None,
+    seconds: float = WRITE_SECONDS,
+    watch: Callable[[str], None] = lambda _: None,
+) -> WrittenKernel:
+    """As `write` in `nki`, but of what `kernel` computes, which is in an older dialect, in its author's
+    module and words. Raises ConfigError also for a kernel that does not lift, with line and reason."""
+    job = "accelopt.kernels.nki.kernel_translation:translate_job"
+    files = {"kernel": kernel, "reference": reference}
+    return _written(job, files, "nki", target, machine, seconds, watch)
+
+
+def _written(
+    job: str, files: Mapping[str, str | Path], dialect: str, target: str | None,
+    machine: str | Path | None, seconds: float, watch: Callable[[str], None],
+) -> WrittenKernel:  # fmt: skip
+    """What a job writes in a process of its own. Raises ConfigError."""
     if dialect not in DEFAULT_TARGETS:
         raise ConfigError(f"no dialect {dialect!r}; there are {', '.join(DEFAULT_TARGETS)}")
-    if not Path(reference).is_file():
-        raise ConfigError(f"{reference} is not a file")
+    for path in files.values():
+        if not Path(path).is_file():
+            raise ConfigError(f"{path} is not a file")
     target = target_of(Path(machine), target) if machine else target or DEFAULT_TARGETS[dialect]
     if target not in TARGETS:
         raise ConfigError(f"no target {target!r}; there are {', '.join(TARGETS)}")
-    path = str(Path(reference).resolve())
-    payload = {"reference": path, "dialect": dialect, "target": target}
+    paths = {name: str(Path(path).resolve()) for name, path in files.items()}
+    payload = {**paths, "dialect": dialect, "target": target}
     payload["machine"] = str(Path(machine).resolve()) if machine else ""
-    call = Call(
-        "accelopt.kernels.nki.kernel_from_reference:write_job", payload, seconds, WRITE_BYTES
-    )
+    call = Call(job, payload, seconds, WRITE_BYTES)
     found = workers.perform(call, Written, watch=watch, start=fork_with_server)
     if isinstance(found, Fault):
         raise ConfigError(f"{found.message}\n{found.output.strip()[-SHOWN:]}".strip())
     if found.kernel is None:
-        raise ConfigError(found.error.replace(path, str(reference)))
+        for name, path in paths.items():
+            found = found.model_copy(update={"error": found.error.replace(path, str(files[name]))})
+        raise ConfigError(found.error)
     return found.kernel
 
 

@@ -29,7 +29,7 @@ DEFAULT_LIMIT = 8 << 30  # what one large problem needs, with room
 
 R = TypeVar("R")
 
-_COMPUTES_WITH = ("numpy", "ml_dtypes", "libcst")
+_COMPUTES_WITH = ("numpy", "ml_dtypes")
 
 
 def default_cache() -> Path:

@@ -1,23 +1,20 @@
 """Functions that a model may call about the kernel in view: structure, counters, code of a source line.
 
-On a GPU they answer from PTX and from Nsight Compute's counters, on a NeuronCore from the simulated core.
-Contexts are made for each kernel; each answer is JSON of at most `LONGEST` characters, and says what is
-missing in a sentence. Another function is one entry of `FUNCTIONS`.
+They answer from the PTX of a GPU's kernel and from Nsight Compute's counters; of a NeuronCore's kernel a prompt
+says all of it. Each answer is JSON of at most `LONGEST` characters, and says what is
+missing in a sentence.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from accelopt.agents.calls import Tool
-from accelopt.agents.proposer import KernelView
 from accelopt.errors import AcceloptError
-from accelopt.evaluation import Profile
 from accelopt.kernels.gpu.compiler_output import NO_COUNTERS, NO_PTX, CompilerOutput
 from accelopt.kernels.gpu.profiling.metrics import Metrics, read_kernels
 from accelopt.ptx.region_views import overview, region_detail, stage_detail
@@ -112,91 +109,11 @@ class PtxSourceCorrelator:
         return {"instructions": found[:most], "all": len(found)}
 
 
-class Contexts(NamedTuple):
-    """What the functions answer from, for one kernel."""
-
-    regions: Callable[..., Json]
-    metrics: Callable[..., Json]
-    source: Callable[..., Json]
-
-    @classmethod
-    def of_gpu(cls, found: CompilerOutput) -> Contexts:
-        """From PTX and counters."""
-        return cls(
-            RegionDagContext(found.ptx, missing=found.no_ptx).inspect,
-            NcuMetricsContext(found.metrics, missing=found.no_metrics).inspect,
-            PtxSourceCorrelator(found.ptx, found.no_ptx).find,
-        )
-
-    @classmethod
-    def of_simulation(cls, view: KernelView) -> Contexts:
-        """From what the simulated core, or the profiler of a real one, says of the kernel in view."""
-        simulated = _Simulated(view)
-        return cls(simulated.regions, simulated.metrics, simulated.source)
-
-
-class _Simulated:
-    def __init__(self, view: KernelView) -> None:
-        self.view = view
-
-    @property
-    def profile(self) -> Profile:
-        if self.view.profile is None:
-            raise Missing("the kernel was not timed, so nothing is known of its time")
-        return self.view.profile
-
-    def regions(self, mode: str = "overview", **given: Any) -> Json:
-        found = self.view.diagnosis
-        if mode != "overview":
-            raise Missing(
-                f"no {mode} on a NeuronCore: ask for overview, or for a span of the source"
-            )
-        if found is None:
-            raise Missing("nothing is known of what limits this kernel")
-        return {
-            "latency_ms": self.profile.latency,
-            "engines": found.utilisation,
-            "bottlenecks": [one.model_dump(mode="json") for one in found.bottlenecks],
-            "bounds": self.view.brief.get("limits", ""),
-        }
-
-    def metrics(self, mode: str = "summary", **given: Any) -> Json:
-        fields = dict(self.profile.metrics)
-        if mode == "summary":
-            busy = {k: v for k, v in fields.items() if k.endswith("_active_time_percent")}
-            where = {"target": self.profile.target, "compiler": self.profile.compiler}
-            return {"latency_ms": self.profile.latency, **where, "busy": busy}
-        return _of_names(mode, given, fields)
-
-    def source(self, **given: Any) -> Json:
-        start = _whole(given, "start_line")
-        span = range(start, _whole(given, "end_line", start) + 1)
-        text = self.view.kernel.splitlines()
-        costs = {}
-        for said in self.view.brief.get("lines", "").splitlines():
-            number = re.search(r"\bline (\d+)|^\W*(\d+)\b", said)
-            if number and int(number[1] or number[2]) in span:
-                costs[int(number[1] or number[2])] = said.strip()
-        if not any(0 < line <= len(text) for line in span):
-            raise Missing(f"the kernel has lines 1 to {len(text)}")
-        lines = [
-            {
-                "line": line,
-                "source": text[line - 1],
-                "busy": costs.get(line, "no time of its own is known"),
-            }
-            for line in span
-            if 0 < line <= len(text)
-        ]
-        return {"lines": lines}
-
-
 class ModelFunction(NamedTuple):
-    """A function as models know it: what it answers, its arguments, and the context that answers."""
+    """A function as models know it: what it answers, and its arguments."""
 
     description: str
     arguments: str
-    of: Callable[[Contexts], Callable[..., Json]]
 
 
 FUNCTIONS: Mapping[str, ModelFunction] = {
@@ -204,34 +121,37 @@ FUNCTIONS: Mapping[str, ModelFunction] = {
         "measured counters of the kernel",
         '{"mode": "summary"}, {"mode": "get_values", "names": [...], "name_kind": "auto"} or '
         '{"mode": "search_names", "query": "..."}',
-        lambda contexts: contexts.metrics,
     ),
     "region_dag_inspect": ModelFunction(
-        "structure and work of the compiled kernel; engines and bounds on a NeuronCore",
+        "structure and work of the compiled kernel",
         '{"mode": "overview"}, {"mode": "stage_detail", "stage_id": 0} or {"mode": '
         '"region_detail", "region_id": 0}',
-        lambda contexts: contexts.regions,
     ),
     "get_ptx_by_source": ModelFunction(
-        "the instructions that came of lines of the source, or their busy time",
+        "the instructions that came of lines of the source",
         '{"start_line": 1, "end_line": 9, "max_insts": 64}',
-        lambda contexts: contexts.source,
     ),
 }
 """In the order in which to ask: measurements, then structure, then the lines to edit."""
 
 
-def tools_for(contexts: Contexts) -> tuple[Tool, ...]:
-    """The functions over the contexts of one kernel; each takes its arguments as one JSON object."""
+def tools_for(found: CompilerOutput) -> tuple[Tool, ...]:
+    """The functions over what is known of one kernel; each takes its arguments as one JSON object."""
+    answers: tuple[Callable[..., Json], ...] = (
+        NcuMetricsContext(found.metrics, missing=found.no_metrics).inspect,
+        RegionDagContext(found.ptx, missing=found.no_ptx).inspect,
+        PtxSourceCorrelator(found.ptx, found.no_ptx).find,
+    )
 
-    def tool(name: str, function: ModelFunction) -> Tool:
+    def tool(name: str, function: Callable[..., Json]) -> Tool:
         async def call(arguments: str) -> str:
-            return answer(function.of(contexts), arguments)
+            return answer(function, arguments)
 
-        said = f"{function.description}; `arguments` is JSON: {function.arguments}"
+        known = FUNCTIONS[name]
+        said = f"{known.description}; `arguments` is JSON: {known.arguments}"
         return Tool(name, said, "arguments", call)
 
-    return tuple(tool(name, function) for name, function in FUNCTIONS.items())
+    return tuple(map(tool, FUNCTIONS, answers))
 
 
 def answer(function: Callable[..., Json], arguments: str) -> str:

@@ -12,8 +12,13 @@ from accelopt.cli.child_process import waiting
 from accelopt.cli.kernel_file import MachineOption
 from accelopt.errors import ConfigError
 from accelopt.evaluation import exactness_words
+from accelopt.kernels.nki.kernel_from_reference import WrittenKernel
 from accelopt.store import write_atomically
 from accelopt.time_limits import WRITE_SECONDS
+
+WriteSeconds = Annotated[
+    float, typer.Option("--timeout", min=1, max=86400, help="seconds that all of it may take")
+]
 
 
 def write(
@@ -27,9 +32,7 @@ def write(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="the kernel; by default kernel.py")
     ] = None,
-    seconds: Annotated[
-        float, typer.Option("--timeout", min=1, max=86400, help="seconds that all of it may take")
-    ] = WRITE_SECONDS,
+    seconds: WriteSeconds = WRITE_SECONDS,
 ) -> None:
     """Write the fastest kernel of REFERENCE that a search finds and the referee accepts."""
     place = output or Path("kernel.py")
@@ -40,8 +43,13 @@ def write(
             reference, dialect=dialect, target=target, machine=machine, seconds=seconds, watch=watch
         )
     write_atomically(place, found.source)
+    typer.echo(told(found, place))
+
+
+def told(found: WrittenKernel, place: Path) -> str:
+    """What was written, in lines."""
     exact = exactness_words(found.verdict.exactness)
-    typer.echo(
+    return (
         f"{found.sentence}.\n"
         f"{found.latency_ms:.4g} ms on the simulated {found.target}; no kernel of this problem takes "
         f"less than {found.bound_ms:.4g} ms ({found.bound_ms / found.latency_ms:.0%} of bound).\n"

@@ -27,7 +27,7 @@ from accelopt.kernels.nki.source_lines import Sources
 from accelopt.kernels.triton.lift.problem import LiftedProblem
 from accelopt.sim.affine import LoopVariable
 from accelopt.sim.errors import SourceLine
-from accelopt.sim.program import Buffer, Instruction, Loop, Program, ProgramNode, Tensor, core_of
+from accelopt.sim.program import Buffer, Instruction, Loop, Program, ProgramNode, core_of
 from accelopt.sim.timing import KernelProfile
 
 WIDTH = 80
@@ -294,7 +294,9 @@ def _size(count: float) -> str:
 def _tiles(program: Program, steps: Mapping[LoopVariable, Walk], sources: Sources) -> str:
     around, kept = loops_around_uses(program), blocks_kept(program)
     sizes = {
-        t: kept[t] * _partition_bytes(t) for t in around if t.buffer in (Buffer.SBUF, Buffer.PSUM)
+        t: kept[t] * math.prod(t.tile_shape[1:]) * t.dtype.itemsize
+        for t in around
+        if t.buffer in (Buffer.SBUF, Buffer.PSUM)
     }
     if not sizes:
         return ""
@@ -316,10 +318,6 @@ def _tiles(program: Program, steps: Mapping[LoopVariable, Walk], sources: Source
     return "\n".join(
         ["What lies on chip, largest first        a partition  for the time of", *told]
     )
-
-
-def _partition_bytes(tensor: Tensor) -> int:
-    return math.prod(tensor.tile_shape[1:]) * tensor.dtype.itemsize
 
 
 def _reads(found: KernelProfile) -> str:

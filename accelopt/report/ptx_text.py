@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 from accelopt.ptx.module import Function, Module, NotPtx
-from accelopt.ptx.regions import LoopWork, Region, RegionDag
+from accelopt.ptx.regions import Region, RegionDag
 from accelopt.ptx.statements import by_source
 from accelopt.ptx.work_counts import Work
 
@@ -67,15 +67,12 @@ def _works(dag: RegionDag) -> str:
     rows = [f"work {who}", f"{'':18s}{'global bytes':>20s}{'shared bytes':>20s}"]
     rows.append(_cells("", _COLUMNS))
     rows.append(_row("outside loops", dag.outside))
-    rows += [_row(f"loop {one.loop.number}, a trip", one.work) for one in _working(dag)]
+    working = [one for one in dag.loops if not one.loop.waits]
+    rows += [_row(f"loop {one.loop.number}, a trip", one.work) for one in working]
     total = dag.total
     if dag.loops and total is not None:
         rows.append(_row("all trips", total))
     return "\n".join(rows)
-
-
-def _working(dag: RegionDag) -> list[LoopWork]:
-    return [one for one in dag.loops if not one.loop.waits]
 
 
 def _row(name: str, work: Work) -> str:

@@ -112,8 +112,8 @@ def on_node(
     """
     if package != package_key():
         raise ConfigError(
-            f"{_name()} has another version of AccelOpt, or of what it computes with; install the "
-            "same on every node"
+            f"the node {_ray().util.get_node_ip_address()} has another version of AccelOpt, or of what "
+            "it computes with; install the same on every node"
         )
     with scratch_folder() as folder:
         theirs, secret = cache
@@ -182,10 +182,6 @@ def _core() -> int | None:
     """The NeuronCore that Ray gave this call; None where it asked for none."""
     given = _ray().get_runtime_context().get_accelerator_ids().get(NEURON_CORES, [])
     return int(given[0]) if given else None
-
-
-def _name() -> str:
-    return f"the node {_ray().util.get_node_ip_address()}"
 
 
 def _ray() -> Any:

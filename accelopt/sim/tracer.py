@@ -66,22 +66,6 @@ MAX_NODES = 4_000_000
 """A kernel that unrolls to more instructions than this is refused rather than traced for hours."""
 
 
-Observer = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any], Any], None]
-"""Takes a function of the NKI surface, its arguments and what it returned."""
-
-_observer: ContextVar[Observer | None] = ContextVar("accelopt_observer", default=None)
-
-
-@contextmanager
-def observed(observer: Observer) -> Iterator[None]:
-    """Traces that are begun inside tell the observer of every call."""
-    token = _observer.set(observer)
-    try:
-        yield
-    finally:
-        _observer.reset(token)
-
-
 class Returned(NamedTuple):
     """What a kernel gave back: tensors, their shapes where it had reshaped them, and whether they
     came as a sequence."""
@@ -134,7 +118,6 @@ class Tracer:
         conditions: frozenset[GuardedBody] = frozenset(),
         entry: SourceLine = NOWHERE,
     ) -> None:
-        self.observer = _observer.get()  # told of every call of the NKI surface
         self.conventions = conventions
         self.conditions = set(conditions)
         self.target = target

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from accelopt.agents.analysis_tools import Contexts, tools_for
 from accelopt.agents.budget import EvaluationBudget
 from accelopt.agents.calls import Tool
 from accelopt.agents.model_tools import KEPT, CheckedKernel, Toolbox, ToolNote, ToolSession
@@ -13,8 +12,6 @@ from accelopt.agents.offline import OfflineProposer
 from accelopt.agents.planner import suggestion_list
 from accelopt.agents.proposer import KernelView, Suggestion
 from accelopt.evaluation import Status
-from accelopt.kernels.gpu.compiler_output import Compiles
-from accelopt.kernels.language import Language
 from accelopt.nodes import Node
 from accelopt.stages.deadline import TimeIsOver
 from accelopt.stages.evaluations import Evaluations
@@ -69,13 +66,6 @@ def _cut(call: Callable[[str], Awaitable[str]]) -> Callable[[str], Awaitable[str
         return (await call(argument))[:LONGEST]
 
     return cut
-
-
-async def analysis_tools(view: KernelView, language: Language) -> tuple[Tool, ...]:
-    """Functions about the kernel in view: from its PTX and counters, or from the simulated core."""
-    if isinstance(language, Compiles):
-        return tools_for(Contexts.of_gpu(await language.compiler_output(view.node)))
-    return tools_for(Contexts.of_simulation(view))
 
 
 class KernelTools:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from accelopt.agents.budget import EvaluationBudget
 from accelopt.agents.executor import UNANSWERED
@@ -44,9 +44,6 @@ from accelopt.stages.plans_and_samples import (
 from accelopt.stages.run import Run
 from accelopt.stages.samples import judge, make_sample
 from accelopt.store import content_key
-
-if TYPE_CHECKING:
-    from accelopt.stages.run import Run
 
 
 async def list_candidates(

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from accelopt.agents.analysis_tools import tools_for
 from accelopt.agents.bench_agent import Agent, AgentBudget
 from accelopt.agents.calls import Provider, Tool
 from accelopt.agents.configuration import ModelConfig
@@ -20,8 +21,9 @@ from accelopt.agents.planner import Planner
 from accelopt.agents.proposer import KernelView, Proposer
 from accelopt.agents.roles import ROLES, ModelRole, Prompts
 from accelopt.agents.summarizer import Summarizer
+from accelopt.kernels.gpu.compiler_output import Compiles
 from accelopt.kernels.language import Language
-from accelopt.stages.checking_tools import analysis_tools, toolbox_for
+from accelopt.stages.checking_tools import toolbox_for
 from accelopt.stages.config import Config
 from accelopt.stages.run import Run
 from accelopt.stages.run_files import write_spending
@@ -93,9 +95,13 @@ def _has_models(configs: Configs, *roles: str) -> bool:
     return all(config is not None and not config.offline for config in found)
 
 
-def _analysis(language: Language) -> Callable[[KernelView], Awaitable[tuple[Tool, ...]]]:
+def _analysis(language: Language) -> Callable[[KernelView], Awaitable[tuple[Tool, ...]]] | None:
+    """Functions about the kernel in view, of a language that is compiled to PTX."""
+    if not isinstance(language, Compiles):
+        return None
+
     async def tools(view: KernelView) -> tuple[Tool, ...]:
-        return await analysis_tools(view, language)
+        return tools_for(await language.compiler_output(view.node))
 
     return tools
 

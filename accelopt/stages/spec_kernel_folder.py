@@ -54,7 +54,8 @@ class KernelFolder:
         self.spec = spec
         self.profiled = profiled
         self._told: list[Node] = []
-        self._events = _lines(path / EVENTS)
+        kept = path / EVENTS
+        self._events = kept.read_text().splitlines() if kept.exists() else []
 
     async def begin(self, start: Node, language: Language) -> None:
         """The baseline has its verdict; nothing is built before this returns."""
@@ -198,10 +199,6 @@ def event_of(kernel: str, told: Sequence[Node]) -> dict[str, Any]:
         "child_state": node.key if node.latency is not None else None,
         "variant_dir": place_of(kernel, node),
     }
-
-
-def _lines(path: Path) -> list[str]:
-    return path.read_text().splitlines() if path.exists() else []
 
 
 def _write_code(compiled: CompileVerdict, folder: Path) -> bool:

@@ -6,14 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from timed_kernels import correct
 
-from accelopt.agents.analysis_tools import FUNCTIONS, LONGEST, Contexts, fitted, tools_for
-from accelopt.agents.proposer import KernelView
-from accelopt.evaluation import Bottleneck, Case, Diagnosis, Evaluation, Status
+from accelopt.agents.analysis_tools import FUNCTIONS, LONGEST, fitted, tools_for
 from accelopt.kernels.gpu.compiler_output import CompilerOutput
 from accelopt.kernels.gpu.profiling.metrics import Metrics
-from accelopt.nodes import Node
 
 CORPUS = Path(__file__).resolve().parents[1] / "ptx" / "corpus"
 QUESTIONS = (
@@ -35,8 +31,8 @@ METRICS = Metrics(
 )
 
 
-def ask(contexts, name, arguments):
-    tools = {tool.name: tool for tool in tools_for(contexts)}
+def ask(output, name, arguments):
+    tools = {tool.name: tool for tool in tools_for(output)}
     said = asyncio.run(tools[name].call(arguments))
     assert len(said) <= LONGEST
     found = json.loads(said)
@@ -49,66 +45,33 @@ def ptx(request):
     return gzip.decompress((CORPUS / request.param).read_bytes()).decode()
 
 
-def simulated(brief=None, timed=True):
-    source = "def kernel():\n    load\n    store\n"
-    case = Case(problem="p", values={}, task="", kernel="")
-    verdict = Evaluation(status=Status.MISSING)
-    if timed:
-        verdict = correct(2.0, dma_active_time_percent=0.9, load_bytes=5.0)
-    limit = Bottleneck(category="memory", resource="dma", share=0.9, reason="It moves twice.")
-    diagnosis = (
-        Diagnosis(origin="t", utilisation={"dma": 0.9}, bottlenecks=(limit,)) if timed else None
-    )
-    return KernelView(Node(case, source, verdict), "", diagnosis=diagnosis, brief=brief or {})
-
-
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_every_answer_is_json_of_bounded_size(ptx, name):
-    contexts = Contexts.of_gpu(CompilerOutput(ptx, METRICS))
-    found = [ask(contexts, name, question) for question in QUESTIONS]
+    output = CompilerOutput(ptx, METRICS)
+    found = [ask(output, name, question) for question in QUESTIONS]
     assert any("missing" not in one for one in found) and any("missing" in one for one in found)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_on_a_neuron_core_they_answer_too(name):
-    contexts = Contexts.of_simulation(
-        simulated({"lines": " line  busy\n    2  90%  dma 1.8 ms", "limits": "dma"})
-    )
-    found = [ask(contexts, name, question) for question in QUESTIONS]
-    assert any("missing" not in one for one in found)
-    nothing = Contexts.of_simulation(simulated(timed=False))
-    for question in QUESTIONS:
-        ask(nothing, name, question)
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
 def test_what_is_absent_is_one_sentence(name):
-    contexts = Contexts.of_gpu(
-        CompilerOutput(no_ptx="no PTX: no compiler is here", no_metrics="no counters: no ncu")
-    )
-    assert ask(contexts, name, '{"start_line": 1}' if "source" in name else "{}")[
+    output = CompilerOutput(no_ptx="no PTX: no compiler is here", no_metrics="no counters: no ncu")
+    assert ask(output, name, '{"start_line": 1}' if "source" in name else "{}")[
         "missing"
     ].startswith("no ")
 
 
 def test_the_answers_are_those_of_the_material(ptx):
-    contexts = Contexts.of_gpu(CompilerOutput(ptx, METRICS))
-    counts = ask(contexts, "region_dag_inspect", "{}")["metadata"]["counts"]
+    output = CompilerOutput(ptx, METRICS)
+    counts = ask(output, "region_dag_inspect", "{}")["metadata"]["counts"]
     assert counts["num_regions"] > 0
-    summary = ask(contexts, "ncu_metrics_inspect", "{}")
+    summary = ask(output, "ncu_metrics_inspect", "{}")
     assert summary["arithmetic_intensity"] == pytest.approx(2e6 / 12e6)
     values = ask(
-        contexts, "ncu_metrics_inspect", '{"mode": "get_values", "names": ["dram_read_byte"]}'
+        output, "ncu_metrics_inspect", '{"mode": "get_values", "names": ["dram_read_byte"]}'
     )
     assert values["values"] == {} and "dram_read_bytes" in values["not_read"]["dram_read_byte"]
-    lines = ask(
-        contexts, "get_ptx_by_source", '{"start_line": 1, "end_line": 9999, "max_insts": 3}'
-    )
+    lines = ask(output, "get_ptx_by_source", '{"start_line": 1, "end_line": 9999, "max_insts": 3}')
     assert len(lines["instructions"]) == 3 <= lines["all"]
-    core = Contexts.of_simulation(simulated({"lines": " line  busy\n    2  90%  dma 1.8 ms"}))
-    busy = ask(core, "get_ptx_by_source", '{"start_line": 2, "end_line": 3}')["lines"]
-    assert busy[0]["busy"].endswith("dma 1.8 ms") and busy[1]["busy"].startswith("no time")
-    assert ask(core, "region_dag_inspect", "{}")["bottlenecks"][0]["resource"] == "dma"
 
 
 def test_what_is_too_long_is_shortened_where_it_is_longest():

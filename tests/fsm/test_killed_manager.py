@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import scripted_developer as scripted
+from killing import killed_until_it_ends
 from scripted_server import Scripted, ScriptedServer
 
 DRIVE = Path(__file__).with_name("drive_manager.py")
@@ -34,51 +35,20 @@ def begin(folder, url):
     return subprocess.Popen(command, **pipes), log
 
 
-def kept(folder, kind):
-    path = folder / "journal.jsonl"
-    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-    told = [json.loads(line) for line in lines if line.endswith(b"\n")]
-    return [key for found, key, _ in told if found == kind]
-
-
 @pytest.mark.slow
 def test_killed_at_random_moments_it_returns_the_same(tmp_path):
-    chance = random.Random(0)
     with ScriptedServer(respond) as server:
-        process, log = begin(tmp_path / "whole" / "run", server.url)
+        process, _ = begin(tmp_path / "whole" / "run", server.url)
         expected, error = process.communicate(timeout=120)
         assert process.returncode == 0, error.decode()
         needed = len(server.requests)
-        evaluated = len(log.read_text().split())
-    folder, kills = tmp_path / "killed" / "run", 0
+    folder, chance = tmp_path / "killed" / "run", random.Random(0)
     with ScriptedServer(respond) as server:
-        while True:
-            asked, safe = len(server.requests), set(kept(folder, "evaluation"))
-            exchanges = len(kept(folder, "exchange"))
-            process, log = begin(folder, server.url)
-            before = len(log.read_text().split()) if log.exists() else 0
-            target = asked + chance.randint(1, needed // 4)
-            deadline = time.monotonic() + 60
-            while process.poll() is None and len(server.requests) < target:
-                assert time.monotonic() < deadline
-                time.sleep(0.002)
-            if process.poll() is None and kills < 10:
-                time.sleep(chance.random() * 0.05)
-                process.kill()
-                kills += 1
-            found, error = process.communicate(timeout=120)
-            assert process.returncode in (0, -9), error.decode()
-            now = log.read_text().split()[before:] if log.exists() else []
-            assert not safe & set(now)
-            new = len(kept(folder, "exchange")) - exchanges
-            assert new <= len(server.requests) - asked
-            if process.returncode == 0:
-                assert new == len(server.requests) - asked
-                break
-    assert kills >= 4
-    assert found == expected
-    twice = [key for key, count in Counter(kept(folder, "evaluation")).items() if count > 1]
-    assert not twice and len(set(kept(folder, "evaluation"))) <= evaluated
+        found, kills = killed_until_it_ends(begin, folder, server, needed, chance, 5)
+    assert kills >= 4 and found == expected
+    entries = map(json.loads, (folder / "journal.jsonl").read_text().splitlines())
+    judged = Counter(key for kind, key, _ in entries if kind == "evaluation")
+    assert judged.most_common(1)[0][1] == 1
 
 
 def test_an_interruption_is_one_sentence(tmp_path):

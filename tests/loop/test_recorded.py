@@ -119,47 +119,6 @@ def test_linear_attention_wins_in_both_rounds_after_one_repair(tmp_path):
 
 
 @pytest.mark.slow
-def test_group_normalisation_fills_the_partitions_and_then_keeps_dma_at_work(tmp_path):
-    """The second author starts from a schedule, which is faster than the first author's kernel."""
-    player = Player(RECORDED / "group_norm")
-    with ScriptedServer(player) as server:
-        outcome = asyncio.run(played("group_norm", tmp_path, server.url))
-    first, second = by_plans(outcome)
-    assert not first.failed and first.speedup > 4 and outcome.speedup > 9.5
-    assert second.parent.speedup > 1.4 * first.speedup and second.speedup > 1.2
-    plan, later = player.asked["planner_1"], player.asked["planner_2"]
-    limits = plan.split("# What limits it")[1].split("# Where the time is")[0]
-    gains = [line for line in limits.splitlines() if " ms " in line and "%  " in line]
-    assert "instructions on few partitions were merged" in gains[0]
-    assert "16 of 128 lanes work" in plan
-    assert "Vector engine" in limits and "Scalar engine" in limits and "work in turns" in limits
-    limits = later.split("# What limits it")[1].split("# Where the time is")[0]
-    gains = [line for line in limits.splitlines() if " ms " in line and "%  " in line]
-    assert "Limiting resource: DMA" in limits and "DMA takes no time" in gains[0]
-    assert any("nothing waits for anything else" in line for line in gains)
-    for line in (28, 83):
-        assert f"move longer pieces: line {line} does 2,048 B at a" in later
-    assert "take turns in" not in later  # more buffers would not help: nothing is said of them
-    for text in (plan, later):
-        assert "time not predicted" not in text
-
-
-@pytest.mark.slow
-def test_interleaved_pairs_win_more_in_the_second_round_by_what_the_prices_say(tmp_path):
-    player = Player(RECORDED / "rotary_pairs")
-    with ScriptedServer(player) as server:
-        outcome = asyncio.run(played("rotary_pairs", tmp_path, server.url))
-    first, second = by_plans(outcome)
-    assert not first.failed and first.speedup > 1.1
-    assert not second.failed and second.speedup > 1.3
-    plan, later = player.asked["planner_1"], player.asked["planner_2"]
-    assert "43 of 89 ns are its fixed cost: wider tiles" in plan  # 60 of 124 cycles of 1.4 GHz
-    assert "pieces of 512 B" in plan and "rows that follow each other as one long piece" in plan
-    assert "Limiting resource: the Vector engine" in later
-    assert "half of that with one operand in PSUM" in later
-
-
-@pytest.mark.slow
 def test_the_checked_kernel_counts_where_the_answer_is_worse(tmp_path):
     player = Player(RECORDED / "depthwise_conv")
     with ScriptedServer(player) as server:

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from accelopt.sim.dialects.dialect import dialect_of
+
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 from timing_corpus import NKIBENCH_ARGUMENTS, load, specs
 
@@ -54,6 +56,12 @@ def files(problem: str) -> tuple[Path, Path]:
     return FOLDER / implementation["task"], FOLDER / implementation["kernel"]
 
 
+def in_dialect(problem: str, dialect: str) -> Path:
+    """The baseline kernel in `neuronxcc` or `nki`."""
+    folder = FOLDER / "nki" if dialect == "nki" else FOLDER
+    return folder / files(problem)[1].relative_to(FOLDER)
+
+
 def reference(problem: str, sizes: dict[str, int] | None = None) -> ModuleType:
     """The reference module, its sizes replaced by `sizes` when given."""
     module = load(files(problem)[0])
@@ -68,13 +76,18 @@ def run(
 ) -> tuple[np.ndarray, np.ndarray]:
     """What the kernel computes on the simulated core, and what the reference does, for `inputs` or
     for those of the seed."""
-    import neuronxcc.nki as nki
+    import neuronxcc.nki
+    import nki
 
     kernel = load(kernel_path).kernel
     if inputs is None:
         np.random.seed(seed)
         inputs = task.get_inputs()
-    result = nki.simulate_kernel(kernel, *task.transform_to_nki_inputs(inputs))
+    given = task.transform_to_nki_inputs(inputs)
+    if dialect_of(kernel) == "nki":
+        result = nki.simulate(kernel)(*given)
+    else:
+        result = neuronxcc.nki.simulate_kernel(kernel, *given)
     expected = task.forward(*inputs)
     (output,) = task.transform_nki_outputs(result, expected)
     return output, expected

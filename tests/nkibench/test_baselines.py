@@ -8,6 +8,7 @@ from nkibench_problems import (
     assert_agrees,
     files,
     full_size,
+    in_dialect,
     load,
     reference,
     run,
@@ -22,10 +23,11 @@ from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
 PROBLEMS = sorted(SMALL)
 
 
+@pytest.mark.parametrize("dialect", ["neuronxcc", "nki"])
 @pytest.mark.parametrize("problem", PROBLEMS)
-def test_small_sizes(problem: str) -> None:
+def test_small_sizes(problem: str, dialect: str) -> None:
     task = reference(problem, SMALL[problem])
-    assert_agrees(*run(task, files(problem)[1]), tolerance(problem))
+    assert_agrees(*run(task, in_dialect(problem, dialect)), tolerance(problem))
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)

@@ -2,19 +2,19 @@
 
 import numpy as np
 import pytest
-from nkibench_problems import FOLDER, SMALL, files, load, reference
+from nkibench_problems import SMALL, in_dialect, load, reference
 from one_road import assert_threads_change_nothing
 
 from accelopt.sim.dialects.dialect import trace_kernel
 from accelopt.sim.kernel_loading import specs_of
 
-DIALECTS = {"neuronxcc": FOLDER, "nki": FOLDER / "nki"}
+DIALECTS = ("neuronxcc", "nki")
 
 
 def splits(problem, dialect, sizes=None):
     """How many loops of the baseline two threads share, for its reference's inputs."""
     task = reference(problem, sizes)
-    kernel = load(DIALECTS[dialect] / files(problem)[1].relative_to(FOLDER)).kernel
+    kernel = load(in_dialect(problem, dialect)).kernel
     np.random.seed(3)
     given = task.transform_to_nki_inputs(task.get_inputs())
     program = trace_kernel(kernel, specs_of(given))

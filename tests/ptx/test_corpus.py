@@ -289,25 +289,6 @@ def test_views_are_json_and_as_wide_as_asked(name: str) -> None:
     json.dumps(region_views.stage_detail(dag, len(dag.stages) - 1))
 
 
-def structure(dag: RegionDag) -> tuple[object, ...]:
-    """A DAG without lines and names."""
-    regions = [(one.phase, one.stage_id, one.loop, one.work, one.divergent) for one in dag.regions]
-    loops = [(one.loop, one.work) for one in dag.loops]
-    return regions, dag.edges, loops, dag.copies, dag.round_trips, dag.spills, dag.unknown
-
-
-@pytest.mark.parametrize("name", [one for one in FILES if "w4_s2" in one])
-def test_names_mean_nothing(name: str) -> None:
-    text = text_of(name)
-    new = re.sub(r"%(r|rd|p|rs)(\d+)\b", lambda m: f"%x{m[1]}{int(m[2]) + 3}", text)
-    new = re.sub(r"%(r|rd|p|rs)<(\d+)>", lambda m: f"%x{m[1]}<{int(m[2]) + 3}>", new)
-    new = new.replace("$L__BB0_", "$elsewhere_").replace("waitLoop", "again")
-    before, after = dag_of(name), analyse(new)
-    assert new != text
-    assert structure(before) == structure(after)
-    assert touched(before, after) == ()
-
-
 @pytest.mark.parametrize(
     "name", ["matmul_sm80_w4_s2", "histogram_sm90_w4_s2", "softmax_sm100_w8_s4"]
 )

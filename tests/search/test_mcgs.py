@@ -2,7 +2,6 @@
 
 import random
 from collections import deque
-from math import log
 
 import pytest
 from test_selection import sample, service
@@ -81,32 +80,6 @@ def test_the_pair_that_pays_only_together_is_found_within_40_evaluations():
     found = [searched("mcgs", seed, 40)[1] for seed in range(20)]
     pairs = sum(any({"trap", "key"} <= moves_of(k) for k in kernels) for kernels in found)
     assert pairs >= 19
-
-
-def area(name, seed, window, evaluations=40):
-    """The mean logarithm of the best time after each evaluation."""
-    best, curve = 100.0, []
-    for evaluation in searched(name, seed, evaluations, window=window)[1].values():
-        best = min(best, evaluation.profile.latency)
-        curve.append(log(best))
-    return sum(curve) / len(curve)
-
-
-@pytest.mark.parametrize(
-    "window",
-    [
-        1,
-        pytest.param(
-            4,
-            marks=pytest.mark.xfail(
-                strict=True, reason="half: with four at a time, random finds a pair as early"
-            ),
-        ),
-    ],
-)
-def test_better_than_random_at_equal_evaluations_in_16_of_20(window):
-    better = [area("mcgs", s, window) < area("random", s, window) - 1e-9 for s in range(20)]
-    assert sum(better) >= 16
 
 
 def test_kernels_found_on_several_ways_are_one_state():

@@ -11,7 +11,7 @@ import math
 import re
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -77,13 +77,17 @@ class Written(Row):
 
 def write_job(asked: Mapping[str, Any]) -> Written:
     """The work of `accelopt write`, in a child process."""
+    return written(asked, lambda c: write_kernel(Path(asked["reference"]), c, asked["dialect"]))
+
+
+def written(asked: Mapping[str, Any], work: Callable[[Hardware], WrittenKernel]) -> Written:
+    """What `work` writes for the core that is `asked` for, in a child process."""
     sys.modules["__main__"] = ModuleType("__main__")  # which processes of the search need not run
     try:
         core = core_of(Path(asked["machine"])) if asked["machine"] else TARGETS[asked["target"]]
-        kernel = write_kernel(Path(asked["reference"]), core, asked["dialect"])
+        return Written(kernel=work(core))
     except AcceloptError as error:
         return Written(error=str(error))
-    return Written(kernel=kernel)
 
 
 def write_kernel(
@@ -97,15 +101,29 @@ def write_kernel(
     inputs = problem.inputs(0)
     given = problem.kernel_inputs(inputs)
     lifted = lifted_reference(reference, inputs, given, dialect, target)
+
+    def texts(made: str) -> list[str]:
+        return [fractions(documented(made, reference, lifted))]
+
+    return fastest_kernel(lifted, texts, reference, reference, core, cache)
+
+
+def fastest_kernel(
+    lifted: Lifted, texts: Callable[[str], Iterable[str]], given: Path, reference: Path,
+    core: Hardware, cache: Path | None,
+) -> WrittenKernel:  # fmt: skip
+    """The fastest kernel of `lifted`, read from the file `given`, that the search finds and the referee
+    accepts for `reference`, in the first of its `texts` that is accepted. Raises ConfigError with the reason where there is none."""
+    target = core.name
     note("searching for the fastest schedule")
     with own_processes(lifted.arguments, target) as times:
         found = searched(lifted, target, times)
     if not found.offers:
-        raise ConfigError(f"no kernel of {reference} is written: {found.refusal}")
+        raise ConfigError(f"no kernel of {given} is written: {found.refusal}")
     device = SimulatedDevice(target)
     said = ""
-    for offer in found.offers:
-        source = fractions(documented(offer.source, reference, lifted))
+    pairs = ((offer, text) for offer in found.offers for text in texts(offer.source))
+    for offer, source in pairs:
         with tempfile.TemporaryDirectory() as folder:
             kernel = Path(folder, "kernel.py")
             kernel.write_text(source, encoding="utf-8")
@@ -131,7 +149,7 @@ def write_kernel(
             schedule=offer.nest.model_dump(mode="json", exclude_defaults=True),
             verdict=verdict,
         )
-    raise ConfigError(f"the referee accepts no kernel that was written of {reference}: {said}")
+    raise ConfigError(f"the referee accepts no kernel that was written of {given}: {said}")
 
 
 def lifted_reference(

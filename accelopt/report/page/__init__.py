@@ -162,6 +162,6 @@ def versions() -> dict[str, Any]:
     return {
         "accelopt": __version__,
         "Python": platform.python_version(),
-        **{name: version(name) for name in ("numpy", "ml_dtypes", "libcst")},
+        **{name: version(name) for name in ("numpy", "ml_dtypes")},
         "platform": platform.platform(),
     }

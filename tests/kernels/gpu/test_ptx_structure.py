@@ -7,7 +7,6 @@ import pytest
 
 from accelopt.evaluation import Profile
 from accelopt.hardware.gpus import GPUS
-from accelopt.kernels.gpu.bench.judging.compile_check import CompileVerdict
 from accelopt.kernels.gpu.bench.process.messages import Code, Resources
 from accelopt.kernels.gpu.bench.roofline import Bound
 from accelopt.kernels.gpu.diagnosis import of_structure
@@ -120,14 +119,6 @@ def test_blocks_that_a_multiprocessor_holds_are_its_own_gpus() -> None:
     assert held == {"h200": 4, "h100": 4, "a100": 2}
     few = taken.model_copy(update={"shared_bytes": 0})
     assert structures([plain], [few], GPUS["a100"])[0].resident == 8
-
-
-def test_the_compile_check_knows_the_lines_of_the_source() -> None:
-    compiled = CompileVerdict(code=(code("add_sm90_w4_s2"), code("matmul_sm90_w4_s2")))
-    lines = {
-        place.line: {one.opcode for one in found} for place, found in compiled.source_lines.items()
-    }
-    assert "wgmma" in lines[26] and "ld" in lines[11]
 
 
 def diagnosed(found, least, milliseconds):

@@ -5,15 +5,19 @@ from __future__ import annotations
 
 import textwrap
 
+import numpy as np
 import pytest
 from kernel_heads import nki_kernel
 
 from accelopt.evaluation import EvaluationRequest, Scrutiny, Status
 from accelopt.kernels.nki.inspection import inspect_job
 from accelopt.kernels.nki.judging import confirm, evaluate
+from accelopt.kernels.nki.lift.failure import NotLifted
+from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.kernels.nki.referee.trials import TrialStore
 from accelopt.report.kernel_simulation import simulate
 from accelopt.report.rule_check import check
+from tests.kernels.nki.lift.lifted_text import traced
 
 REFERENCE = """
 import numpy as np
@@ -81,3 +85,10 @@ def test_without_data_a_prediction_is_not_known_and_nothing_is_refused(problem, 
     found = inspect_job(payload)
     assert found.status is Status.BENCHMARK_ERROR and "depends on the inputs" in found.message
     assert check(kernel, target="trn2", reference=reference, cache=tmp_path).passed
+
+
+def test_no_number_of_rounds_is_assumed_for_what_it_computes():
+    """Lifted as for two rounds, which stand for any in a trace, a kernel of three became another."""
+    given = [np.zeros((128, 512), np.float32), np.full((1, 1), 3, np.int32)]
+    with pytest.raises(NotLifted, match=r"\d+: the device decides how often this loop runs"):
+        lift(traced(KERNEL, given, "trn2"))

@@ -50,11 +50,8 @@ _PRODUCT_NAME = Path("/sys/devices/virtual/dmi/id/product_name")
 
 def available() -> bool:
     """True when the Neuron SDK, its profiler and a Neuron device are on this machine."""
-    return _sdk_installed() and neuron_profile.executable() is not None and bool(cores())
-
-
-def _sdk_installed() -> bool:
-    return any(sdk_installed(package) for package in ("nki", "neuronxcc"))
+    sdk = any(sdk_installed(package) for package in ("nki", "neuronxcc"))
+    return sdk and neuron_profile.executable() is not None and bool(cores())
 
 
 def cores(folder: Path = _DEVICES) -> list[str]:

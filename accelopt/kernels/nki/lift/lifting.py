@@ -59,12 +59,15 @@ def lift_with_lines(
     Copies, layouts, tiles, loops and memories are composed away; reductions over pieces become
     whole ones; what kernels write out gets its name. Two kernels of one problem give the same
     Algorithm, or nearly. Raises NotLifted, with the source line and the reason, for a kernel that
-    has none: run-time indices, random numbers, sorting, bits; and for one that would take more
+    has none: loops that the device counts, random numbers, sorting, bits; and for one that would take more
     than so many `seconds`; with `strict` also for one whose outputs may have elements that nothing has
     written.
     """
     if program.ranks:
         raise NotLifted("it passes elements between ranks", program.source)
+    for _, instruction in program.walk():
+        if instruction.opcode.ends_loop:
+            raise NotLifted("the device decides how often this loop runs", instruction.source)
     with deep_recursion():
         try:
             # What would be computed where it is looked up would be computed once for each that does.

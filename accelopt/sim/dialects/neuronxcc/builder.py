@@ -69,10 +69,7 @@ def api(
         try:
             if not kwargs.keys() <= known:
                 kwargs = known_only(kwargs)
-            result = function(*args, **kwargs)
-            if tracer.observer is not None:
-                tracer.observer(function, args, kwargs, result)
-            return result
+            return function(*args, **kwargs)
         except KernelError as error:
             if not tracer.collecting:
                 raise

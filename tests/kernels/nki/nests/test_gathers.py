@@ -22,8 +22,8 @@ from accelopt.algorithm.least_work import least_work
 from accelopt.algorithm.notation import algorithm_text
 from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.kernels.nki.nests.lowering import lower_nest
+from accelopt.kernels.nki.nests.nest import default_nest
 from accelopt.kernels.nki.nests.starts import starting_nests
-from accelopt.kernels.nki.translation.translate import translate
 from tests.kernels.nki.lift.lifted_text import traced
 
 NEURONXCC = neuronxcc_kernel("").replace("\n\n", "\nimport neuronxcc.nki.typing as nt\n\n", 1)
@@ -185,7 +185,7 @@ DISPATCHED = """def kernel(x, gate, order):
 
 
 class Problem(NamedTuple):
-    """A kernel in both dialects (translated, where nothing is said for `nki`), what it is called with (an
+    """A kernel in both dialects (by the default nest, where nothing is said for `nki`), what it is called with (an
     upper bound in the place of data for integers), and what it computes."""
 
     name: str
@@ -242,7 +242,10 @@ def test_gathers_are_lifted_and_written(problem: Problem, dialect: str) -> None:
     exact = problem.reference(*(a if a.dtype == np.int32 else a.astype(np.float64) for a in given))
     text = NEURONXCC + problem.neuronxcc
     if dialect == "nki":
-        text = NKI + problem.nki if problem.nki else translate(text, given).source
+        own = lift(traced(text, given, "trn1"))
+        nest = default_nest(own, "trn2")
+        written = lower_nest(own, nest, target="trn2", dialect="nki").source
+        text = NKI + problem.nki if problem.nki else written
     target = TARGETS[dialect]
 
     def ran(source: str) -> np.ndarray:

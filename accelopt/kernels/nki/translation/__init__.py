@@ -1,1 +1,0 @@
-"""Kernels from one dialect of NKI to the other: source in, source out, and what proves it."""
