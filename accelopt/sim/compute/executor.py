@@ -15,7 +15,6 @@ import numpy as np
 
 from accelopt.sim import dtypes
 from accelopt.sim.affine import LoopVariable
-from accelopt.sim.compute.analysis.constants import Constants
 from accelopt.sim.compute.analysis.forwarding import forward_copies, passing, unmasked
 from accelopt.sim.compute.analysis.other_formats import with_wide_floats
 from accelopt.sim.compute.analysis.parallel import WORTHWHILE, loops_to_split
@@ -139,7 +138,7 @@ class Executable:
         self._split = loops_to_split(program, uses, self._layouts, self._threads, least_work)
         self._written = {t for t, own in uses.items() if any(use.writes for use in own)}
         storages = {tensor: Storage(layout) for tensor, layout in self._layouts.items()}
-        self._lane = Lane(register_slots(program), Constants(uses), storages)
+        self._lane = Lane(register_slots(program), storages)
         self._lanes = [self._lane]
         self._steps = [self._compile(node, (), self._lane) for node in program.body]
 
