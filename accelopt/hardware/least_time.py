@@ -1,6 +1,6 @@
 """The least time of some work on one NeuronCore: what everybody asks who says how near a kernel is to what
-the hardware can do. It stands beside the rates, below all who count work: `algorithm.least_work`
-that of a problem, `sim.timing.account.least` that of a Program."""
+the hardware can do. It stands beside the rates, below who counts the work of a problem
+(`algorithm.least_work`)."""
 
 from __future__ import annotations
 

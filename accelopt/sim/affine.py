@@ -142,12 +142,6 @@ class Affine(LinearSum[Term]):
         """Every tile axis the value depends on, also inside quotients and remainders."""
         return frozenset(one for one in self.variables if isinstance(one, TileAxis))
 
-    def least(self) -> Affine:
-        """The smallest value over all elements of a tile, by the loops' variables."""
-        own = [one for one in self.terms if not variable(one[0]).axes]
-        rest = Affine(self.constant, tuple(one for one in self.terms if one not in own))
-        return Affine(rest.bounds[0], tuple(own))
-
     def split(self) -> tuple[Affine, dict[int, int]]:
         """The part without axes, and the coefficient of each axis by its (negative) position."""
         strides: dict[int, int] = {}

@@ -1,8 +1,10 @@
-"""Which elements of a kernel's inputs reach no result, told from a Program's addresses."""
+"""Which elements of a kernel's inputs reach no result, and how many bytes it must move, told from a Program's
+addresses."""
 
 import numpy as np
 import pytest
 
+from accelopt.sim.least_bytes import least_bytes
 from accelopt.sim.unused_inputs import unused
 
 X = np.zeros((256, 64), np.float32)
@@ -51,9 +53,11 @@ LEAVING = {
 @pytest.mark.parametrize("name", LEAVING)
 def test_what_reaches_no_result(kernel_text, name):
     text, expected = LEAVING[name]
-    (found,) = unused(kernel_text(text).trace(X))
+    program = kernel_text(text).trace(X)
+    (found,) = unused(program)
     places = [] if found is None else [tuple(map(int, place)) for place in np.argwhere(found)]
     assert places == expected
+    assert least_bytes(program).read == (X.size - len(expected)) * X.itemsize
 
 
 def test_what_an_index_of_the_run_picks_counts_as_used(kernel_text):
@@ -65,4 +69,22 @@ def test_what_an_index_of_the_run_picks_counts_as_used(kernel_text):
             nl.store(out, nl.load(x[index[nl.arange(128)[:, None], 0], nl.arange(64)[None, :]]))
             return out
         """)
-    assert unused(picking.trace(X, np.zeros((128, 1), np.int32))) == (None, None)
+    program = picking.trace(X, np.zeros((128, 1), np.int32))
+    assert unused(program) == (None, None)
+    assert least_bytes(program)[:2] == (128 * 4, 128 * 64 * 4)  # how many rows differ is not known
+
+
+@pytest.mark.parametrize(("work", "copied"), [("tile", 2), ("nl.exp(tile)", 1)])
+def test_elements_that_are_moved_again_count_once(kernel_text, work, copied):
+    text = f"""
+        @nki.jit
+        def kernel(x):
+            out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+            nisa.dma_copy(dst=out[0:128, :], src=x[0:128, :])
+            for _ in nl.sequential_range(3):
+                tile = nl.load(x[128:256, :])
+                nl.store(out[128:256, :], {work})
+            return out
+        """
+    half = X.nbytes // 2
+    assert least_bytes(kernel_text(text).trace(X)) == (2 * half, 2 * half, copied * half)

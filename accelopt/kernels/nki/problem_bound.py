@@ -6,8 +6,8 @@ from __future__ import annotations
 from accelopt.evaluation import Row
 from accelopt.hardware import Hardware
 from accelopt.hardware.least_time import ASPECTS, LeastTime, Work, least_time
+from accelopt.sim.least_bytes import least_bytes
 from accelopt.sim.program import Program
-from accelopt.sim.timing.account.least import least
 
 
 class ProblemBound(Row):
@@ -56,8 +56,7 @@ def problem_bound(program: Program, spec: Hardware) -> ProblemBound:
         found, unlifted = least_work(lift(program), kept), ""
     except (NotLifted, RecursionError) as error:
         unlifted = getattr(error, "reason", "its expressions are too deep")
-        own = least(program)
-        found = Work(own.read_bytes, own.write_bytes, own.copied_bytes)
+        found = Work(*least_bytes(program))
     cores = max(launch_cores(program.dialect, spec), program.ranks)
     found = found._replace(cores=cores)
     return ProblemBound(

@@ -44,8 +44,7 @@ def least_written(trial: Trial) -> int:
 
 def check_latency(latency_ms: float, written: int, least_ms: float, target: str) -> None:
     """Nothing beats the problem's bound (`least_ms`); without one, the bytes of outputs that are `written`
-    must at least pass the memory. What the kernel's own program must move and compute, the simulated
-    core checks by itself. Raises KernelFailure."""
+    must at least pass the memory. Raises KernelFailure."""
     least = max(least_ms, least_time(Work(0, written), TARGETS[target]).latency_ms)
     if latency_ms < least:
         raise KernelFailure(

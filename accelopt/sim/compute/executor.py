@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random as shuffling
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from threading import Lock
@@ -15,8 +15,7 @@ import numpy as np
 
 from accelopt.sim import dtypes
 from accelopt.sim.affine import LoopVariable
-from accelopt.sim.compute.analysis.constants import Constants
-from accelopt.sim.compute.analysis.forwarding import forward_copies, passing, unmasked
+from accelopt.sim.compute.analysis.forwarding import forward_copies
 from accelopt.sim.compute.analysis.other_formats import with_wide_floats
 from accelopt.sim.compute.analysis.parallel import WORTHWHILE, loops_to_split
 from accelopt.sim.compute.analysis.storage import Layout, Storage, plan
@@ -29,14 +28,12 @@ from accelopt.sim.compute.instructions import (
     movement,
     reductions,
 )
-from accelopt.sim.compute.tiles.addressing import Address, register_slots
-from accelopt.sim.compute.tiles.masked_tiles import compiler
+from accelopt.sim.compute.tiles.addressing import register_slots
 from accelopt.sim.compute.tiles.operands import Closure, LaneSite
 from accelopt.sim.compute.tiles.thread_state import Lane
 from accelopt.sim.errors import KernelValueError
 from accelopt.sim.garbage_collection import collector_paused
 from accelopt.sim.instruction_set import by_opcode
-from accelopt.sim.mask import EVERYTHING, Mask
 from accelopt.sim.program import (
     Instruction,
     Loop,
@@ -130,7 +127,6 @@ class Executable:
 
     def _compile_program(self, program: Program, least_work: int) -> None:
         program = forward_copies(program)
-        self._passing = passing(program)
         self.arguments, self.results = program.arguments, program.results
         self._shapes = [program.shape_of_result(n) for n in range(len(program.results))]
         uses = uses_by_tensor(program)
@@ -139,7 +135,7 @@ class Executable:
         self._split = loops_to_split(program, uses, self._layouts, self._threads, least_work)
         self._written = {t for t, own in uses.items() if any(use.writes for use in own)}
         storages = {tensor: Storage(layout) for tensor, layout in self._layouts.items()}
-        self._lane = Lane(register_slots(program), Constants(uses), storages)
+        self._lane = Lane(register_slots(program), storages)
         self._lanes = [self._lane]
         self._steps = [self._compile(node, (), self._lane) for node in program.body]
 
@@ -155,23 +151,8 @@ class Executable:
         return self._split_loop(node, bodies, [lane, *helpers])
 
     def _body(self, loop: Loop, loops: tuple[Loop, ...], lane: Lane) -> list[Closure]:
-        inside = (*loops, loop)
-        fresh: dict[Tensor, Closure] = {
-            t: lane.storages[t].refresh for t in self._fresh.get(loop, ())
-        }
-        compiled = {child: self._compile(child, inside, lane) for child in loop.body}
-        steps = [*fresh.values(), *compiled.values()]
-        often = None if is_dynamic(loop) else unmasked(loop.body, self._passing)
-        if often is None:
-            return steps
-        own = [step for t, step in fresh.items() if t not in often.gone]
-        for child in often.body:
-            if child not in compiled:
-                assert isinstance(child, Instruction), "loops stay as they are"
-                compiled[child] = compile_instruction(child, inside, lane, often.where)
-            own.append(compiled[child])
-        compile_expression = compiler(lane.slots, lane.registers)
-        return [_either(map(compile_expression, often.where.constraints), own, steps)]
+        fresh: list[Closure] = [lane.storages[t].refresh for t in self._fresh.get(loop, ())]
+        return fresh + [self._compile(child, (*loops, loop), lane) for child in loop.body]
 
     def _loop(self, loop: Loop, steps: list[Closure], lane: Lane) -> Closure:
         slot, values = lane.slots[loop.variable], loop.variable.values
@@ -332,11 +313,9 @@ class Executable:
         return array.copy() if tensor in self.arguments else array
 
 
-def compile_instruction(
-    instruction: Instruction, loops: tuple[Loop, ...], lane: Lane, where: Mask = EVERYTHING
-) -> Closure:
-    """A function that carries an instruction out for the current loop values, of which a mask holds."""
-    site = LaneSite(instruction, loops, lane, where)
+def compile_instruction(instruction: Instruction, loops: tuple[Loop, ...], lane: Lane) -> Closure:
+    """A function that carries an instruction out for the current loop values."""
+    site = LaneSite(instruction, loops, lane)
     body = EMITTERS[instruction.opcode](site)
     prelude, refresh = site.prelude, site.window.refresh
     if site.window.trivial:
@@ -349,24 +328,6 @@ def compile_instruction(
             body()
 
     return step
-
-
-def _either(least: Iterable[Address], steps: list[Closure], others: list[Closure]) -> Closure:
-    """Carries out `steps` where no value is below zero, else the others."""
-    values = tuple(least)
-
-    def run() -> None:
-        for value in values:
-            if value() < 0:
-                break
-        else:
-            for step in steps:
-                step()
-            return
-        for step in others:
-            step()
-
-    return run
 
 
 def _both(first: Closure, second: Closure) -> Closure:

@@ -10,7 +10,6 @@ from functools import cached_property
 
 from accelopt.hardware import TARGETS, Hardware
 from accelopt.hardware.front_ends import simulated_on, wrong_front_end
-from accelopt.hardware.least_time import Work, least_time
 from accelopt.sim.compute.trips import counted
 from accelopt.sim.errors import KernelError, SourceLine
 from accelopt.sim.garbage_collection import collector_paused
@@ -18,7 +17,6 @@ from accelopt.sim.program import Program
 from accelopt.sim.timing.account import counters, explanation
 from accelopt.sim.timing.account.counters import TrueCounts
 from accelopt.sim.timing.account.explanation import InputRead, LineCost, LowerBound
-from accelopt.sim.timing.account.least import least
 from accelopt.sim.timing.compiler.cores import by_core, joined
 from accelopt.sim.timing.compiler.passes import (
     INSTANCE_PASSES,
@@ -137,16 +135,6 @@ class KernelProfile:
         return explanation.bounds(self.summary, self.true_counts, busy, self.run.spec)
 
     @cached_property
-    def least(self) -> Work:
-        """What no way of running this Program avoids: a check of the prediction."""
-        return least(self.run.program, self.run.stream.cores)
-
-    @property
-    def least_ms(self) -> float:
-        """A time that the machine cannot go below for this Program."""
-        return least_time(self.least, self.run.spec).latency_ms
-
-    @cached_property
     def lines(self) -> list[LineCost]:
         """Source lines, those that take most of the critical path first."""
         return explanation.line_costs(self.run.stream, self.run.costs, self.run.timeline)
@@ -178,21 +166,13 @@ def profile(
 ) -> KernelProfile:
     """Predicted latency and counters of a kernel on a NeuronCore generation (default: the one that
     the Program was traced for). Raises KernelError for a kernel whose directly allocated tiles
-    destroy each other, for a prediction that the machine's peaks rule out, and for loops of the device
-    whose iterations depend on the inputs (`compute.trips.counted` takes them), and where the transfers
-    alone take longer than `most_ms`, as soon as that is known."""
+    destroy each other, for loops of the device whose iterations depend on the inputs
+    (`compute.trips.counted` takes them), and where the transfers alone take longer than `most_ms`, as
+    soon as that is known."""
     spec = spec or TARGETS[program.target]
     program = counted(program)
     with collector_paused():
-        found = _profile(program, spec, compiler or Compiler.for_program(program, spec), most_ms)
-    if found.latency_ms < found.least_ms:
-        raise KernelError(
-            "impossible",
-            f"{found.latency_ms:.4g} ms was predicted, and {spec.name} needs {found.least_ms:.4g} ms "
-            "for the bytes and operations of this kernel.",
-            "The prediction is wrong: use another form of the kernel, and report this one.",
-        )
-    return found
+        return _profile(program, spec, compiler or Compiler.for_program(program, spec), most_ms)
 
 
 def latencies(

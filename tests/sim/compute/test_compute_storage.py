@@ -24,7 +24,6 @@ from one_road import executable, execute
 from accelopt.errors import InternalError
 from accelopt.sim.affine import Affine
 from accelopt.sim.compute import compile_program
-from accelopt.sim.compute.analysis.forwarding import passing, unmasked
 from accelopt.sim.compute.analysis.other_formats import in_double
 from accelopt.sim.compute.analysis.parallel import independent
 from accelopt.sim.compute.analysis.storage import Storage, plan
@@ -94,20 +93,6 @@ def test_masked_writes_and_equally_masked_reads_need_no_fill() -> None:
     wider, t = _masked_copy(280)
     fill = layout_of(wider, t).fill
     assert fill is not None and math.isnan(fill)
-
-
-def test_masked_copies_are_forwarded_where_they_move_whole_tiles() -> None:
-    """Of 300 rows in tiles of 128 the last tile alone is masked; of none that ends at row 3 is any whole."""
-    for last, whole in ((299, [True, True, False]), (3, None)):
-        kernel, t = _masked_copy(last)
-        (node,) = kernel.body
-        found = unmasked(node.body, passing(kernel))
-        assert (found is None) == (whole is None)
-        if found is not None:
-            values = node.variable.values
-            (condition,) = found.where.constraints
-            assert [condition.evaluate({node.variable: v}) >= 0 for v in values] == whole
-            assert len(found.body) == 1 and found.gone == {t}
 
 
 def _masked_copy(last_written: int):

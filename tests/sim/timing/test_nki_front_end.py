@@ -250,7 +250,7 @@ def of_parts(rounds, parts, order, less=0):
 def test_parts_may_be_read_in_any_order(parts):
     """Tiles of another size take the place of others, and the part that all wait for is read last."""
     found = of_parts(6, parts, reversed(range(parts)), less=10)
-    assert found.latency_ms > found.least_ms
+    assert found.latency_ms * 1e6 > found.summary["hbm_read_bytes"] / TRN2.dma_limit
 
 
 def test_transfers_whose_descriptors_are_made_in_the_run_take_turns(products):

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import numpy as np
 import pytest
 from distinct_work import (
     biased,
@@ -24,9 +23,7 @@ from distinct_work import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from timing_kernels import BF16, timed
-
-from accelopt.hardware import TRN1
+from timing_kernels import timed
 
 TILE, LEFT = (128, 1024), (128, 128)
 KERNELS = {
@@ -111,7 +108,6 @@ def test_a_tile_that_is_read_again_brings_no_buffers(target, back, width):
 def test_what_differs_is_done_and_what_does_not_is_done_once(
     kernel, shape, more, activations, target
 ):
-    """None is refused as impossible either: the least time leaves out what the compiler may."""
     assert _count(timed(kernel, shape, *more, target=target), "activation") == activations
 
 
@@ -124,28 +120,3 @@ def test_what_many_others_cut_is_merged_as_before(parts, width):
     found = timed(uneven_parts, TILE, parts, width)
     different = {(k * width + k % 5) % (3 * width) for k in range(parts - parts // 4)}
     assert _count(found, "activation") == len(different)
-
-
-class TestLeast:
-    @pytest.mark.parametrize(("name", "engine"), [("windows", "scalar"), ("columns", "scalar")])
-    def test_nobody_else_does_what_one_engine_does(self, name, engine):
-        """Activations are the Scalar engine's alone (arch guide)."""
-        kernel, shapes, more = KERNELS[name]
-        found = timed(kernel, *shapes, 64, *more)
-        ns = 64 * 512 * TRN1.scalar_cycles_per_element / TRN1.scalar_ghz
-        assert ns * 1e-6 <= found.least_ms < found.latency_ms
-
-    def test_what_several_engines_may_do_is_shared_out(self):
-        """Sums may be Vector's or GpSimd's, so both at once are the least."""
-        found = timed(looped_windows, TILE, 64, 1)
-        both = {lanes.engines: elements for lanes, elements in found.least.columns}
-        assert sorted(map(len, both)) in ([1, 1], [1, 2])
-        assert all(elements == 64 * 512 for elements in both.values())
-
-    @pytest.mark.parametrize("dtype", [np.dtype(np.float32), BF16])
-    @pytest.mark.parametrize("name", KERNELS)
-    def test_no_prediction_is_below(self, name, dtype):
-        kernel, shapes, more = KERNELS[name]
-        for target in ("trn1", "trn2"):
-            found = timed(kernel, *shapes, 20, *more, dtype=dtype, target=target)
-            assert found.least_ms < found.latency_ms

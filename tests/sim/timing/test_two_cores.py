@@ -63,7 +63,6 @@ def test_no_slower_than_one_core_and_no_faster_than_the_busier_half_alone(name, 
     assert 1.05 < gain < 2.02
     if "depth" not in name:  # alone, each core would pay for what both send
         assert net_us(two) >= max(alone_us(two)) - 1e-6
-    assert two.latency_ms >= two.least_ms
 
 
 def test_engines_halve_the_time_and_the_hbm_does_not():

@@ -8,98 +8,44 @@ passes over memory that change nothing.
 
 each when the tile has no other use, formats are equal, and nothing in between touches the memory
 concerned. Only the executor works on the result; rules and timing see the kernel's own Program.
-
-A masked copy moves a whole tile in all but the last iterations of a loop: there it is forwarded as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
-from typing import NamedTuple
 
 from accelopt.sim import dtypes
 from accelopt.sim.access import Access
-from accelopt.sim.affine import Affine
 from accelopt.sim.compute.analysis.uses import Use, mask_is_aligned, uses_by_tensor
 from accelopt.sim.last_uses import LastUses
-from accelopt.sim.mask import EVERYTHING, Mask
+from accelopt.sim.mask import Mask
 from accelopt.sim.program import Engine, Instruction, Loop, Program, ProgramNode, Tensor
-
-Passing = dict[Tensor, list[Use]]
-"""Tensors that one instruction makes and one reads, in the same loops."""
 
 
 def forward_copies(program: Program) -> Program:
     """An equivalent program with fewer copies."""
-    return replace(program, body=_throughout(program.body, passing(program)))
-
-
-def passing(program: Program) -> Passing:
-    """The tensors of a program that copies may hand on."""
+    uses = uses_by_tensor(program)
     kept = {*program.arguments, *(t for t in program.results if t is not None)}
-    return {
+    passing = {
         tensor: own
-        for tensor, own in uses_by_tensor(program).items()
+        for tensor, own in uses.items()
         if len(own) == 2 and own[0].covers and not own[0].reads and own[1].reads
         and not own[1].writes and tensor not in kept and tensor.data is None
         and own[0].loops == own[1].loops
     }  # fmt: skip
+    return replace(program, body=_forward(program.body, passing))
 
 
-class Unmasked(NamedTuple):
-    """What stands for a loop's body in iterations in which a mask holds, whose constraints are of loop
-    variables alone; `gone` are the tensors that it needs no more."""
-
-    body: tuple[ProgramNode, ...]
-    where: Mask
-    gone: frozenset[Tensor]
-
-
-def unmasked(body: tuple[ProgramNode, ...], among: Passing) -> Unmasked | None:
-    """The body with copies forwarded that move whole tiles in some iterations; None where there are none."""
-    whole: list[ProgramNode] = []
-    asked: dict[Affine, None] = {}
-    for node in body:
-        if isinstance(node, Instruction) and node.mask.constraints and _passes_on(node, among):
-            least = [one.least() for one in node.mask.simplified().constraints]
-            if all(one.bounds[1] >= 0 for one in least):
-                asked.update(dict.fromkeys(least))
-                node = replace(node, mask=EVERYTHING)
-        whole.append(node)
-    found = _forward(tuple(whole), among) if asked else body
-    if len(found) == len(body):
-        return None
-    return Unmasked(found, Mask(tuple(asked)), _tensors(whole) - _tensors(found))
-
-
-def _passes_on(copy: Instruction, among: Passing) -> bool:
-    source = _plain_copy(copy)
-    return source is not None and (source.tensor in among or copy.result.tensor in among)
-
-
-def _tensors(nodes: Iterable[ProgramNode]) -> frozenset[Tensor]:
-    own = [node for node in nodes if isinstance(node, Instruction)]
-    return frozenset(a.tensor for one in own for a in (*one.accesses_read, *one.outputs.values()))
-
-
-def _throughout(nodes: tuple[ProgramNode, ...], among: Passing) -> tuple[ProgramNode, ...]:
-    inner = (
-        replace(node, body=_throughout(node.body, among)) if isinstance(node, Loop) else node
-        for node in nodes
-    )
-    return _forward(tuple(inner), among)
-
-
-def _forward(nodes: tuple[ProgramNode, ...], passing: Passing) -> tuple[ProgramNode, ...]:
-    """The nodes with the copies among them forwarded; loops stay as they are."""
+def _forward(
+    nodes: tuple[ProgramNode, ...], passing: dict[Tensor, list[Use]]
+) -> tuple[ProgramNode, ...]:
     out: list[ProgramNode | None] = []
     makers: dict[Tensor, int] = {}  # a passing tensor -> where in `out` it is made
     last = LastUses()
     for node in nodes:
         if isinstance(node, Loop):
             last.note(len(out), node)
-            out.append(node)
+            out.append(replace(node, body=_forward(node.body, passing)))
             continue
         instruction = node
         for name, access in node.inputs.items():

@@ -4,7 +4,7 @@ running anything."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -186,47 +186,7 @@ def row_length(tensor: Tensor) -> int:
     return max(shape[-1], 1) if shape else 1
 
 
-def everything(tensor: Tensor, row: int) -> ReachedElements:
-    """The region of a whole tensor without block dimensions, as the host reads a result."""
-    elements = math.prod(tensor.tile_shape)
-    rows, columns = NumberRange(0, elements // row), NumberRange(0, row)
-    blocks = tuple(NumberRange(0, n) for n in tensor.block_shape)
-    return ReachedElements(blocks, Affine(), rows, columns, tensor.dtype, frozenset())
-
-
 Rectangle = tuple[NumberRange, NumberRange]
-
-
-def covered(read: ReachedElements, writes: Iterable[ReachedElements]) -> bool:
-    """True when the writes together reach every element the read does."""
-    reached = {(write.rows, write.columns) for write in writes if _comparable(read, write)}
-    left = [(read.rows, read.columns)]
-    for rectangle in joined(reached):
-        left = [piece for other in left for piece in _subtract(other, rectangle)]
-    return not left
-
-
-def joined(rectangles: Iterable[Rectangle]) -> set[Rectangle]:
-    """Fewer rectangles with the same elements: those in one row of tiles become one, then those
-    in one column. What thousands of tiles leave open would be in as many pieces."""
-    rows: dict[NumberRange, list[NumberRange]] = {}
-    for across, along in rectangles:
-        rows.setdefault(across, []).append(along)
-    columns: dict[NumberRange, list[NumberRange]] = {}
-    for across, parts in rows.items():
-        for along in _joined(parts):
-            columns.setdefault(along, []).append(across)
-    return {(across, along) for along, parts in columns.items() for across in _joined(parts)}
-
-
-def _joined(intervals: list[NumberRange]) -> list[NumberRange]:
-    found: list[NumberRange] = []
-    for interval in sorted(intervals):
-        if found and interval.first <= found[-1].last:
-            found[-1] = NumberRange(found[-1].first, max(found[-1].last, interval.last))
-        else:
-            found.append(interval)
-    return found
 
 
 def uncovered(

@@ -21,8 +21,6 @@ from accelopt.sim.affine import Affine, LoopVariable
 from accelopt.sim.compute.analysis.regions import (
     ReachedElements,
     Rectangle,
-    covered,
-    everything,
     normal,
     region,
     row_length,
@@ -88,11 +86,6 @@ class History:
                 return True
             left[scope] = pieces
         return False
-
-    def written_throughout(self) -> bool:
-        """True when the program writes every element of the tensor."""
-        writes = (self.region(use) for use in reversed(self._writers))
-        return covered(everything(self.tensor, self.row), (w for w in writes if w is not None))
 
 
 def _elements(use: Use) -> Hashable:
@@ -260,7 +253,7 @@ def _fill(history: History, private: tuple[Loop, ...], result: bool) -> float | 
     """What fresh contents must be, None when no read can tell."""
     tensor, uses = history.tensor, history.uses
     poison = dtypes.fresh_value(tensor.dtype)
-    if result and (tensor.buffer.on_chip or not history.written_throughout()):
+    if result:  # also one that is written throughout: to touch its pages in order takes less time
         return poison if tensor.fill is None else tensor.fill
     if all(history.sees_only_writes(use, private) for use in uses if use.reads):
         return None

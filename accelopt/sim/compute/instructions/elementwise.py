@@ -87,8 +87,6 @@ def _bias(site: LaneSite) -> ReadClosure | None:
     access = site.input("bias")
     if access is None and not site.attribute("bias"):
         return None
-    if access is not None and site.lane.constants.number(access) == 0:
-        return None
     return site.operand("bias", len(site.result.shape))
 
 

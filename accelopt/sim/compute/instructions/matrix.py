@@ -4,7 +4,7 @@ microscaling operands."""
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -30,11 +30,6 @@ def matmul(site: LaneSite) -> Closure:
     keys = _Keys(site, stationary, moving)
     if rows_at_once(site.instruction) > 1:
         return _general(site, keys, accumulate, double_row=True)
-    transposes = not accumulate and site.window.trivial and len(result.shape) == 2
-    if transposes and len(stationary.shape) == 2 and site.lane.constants.is_identity(moving):
-        turned = replace(stationary, shape=stationary.shape[::-1], strides=stationary.strides[::-1])
-        held = dtypes.stored(result.dtype)
-        return put(site.destination(result, None), site.view(turned, (None, None)), held)
     library = blas.load()
     plan = _direct(site, stationary, moving, result) if site.window.trivial else None
     if library is None or plan is None or site.pattern is not None:

@@ -46,17 +46,18 @@ class Destination(NamedTuple):
 
 
 class LaneSite:
-    """One instruction in one lane, in iterations `where` a mask of loop variables holds. The axes of its
-    masks have keys: positions from the last for the instruction's mask, and what the opcode chooses for
-    operands with masks of their own."""
+    """One instruction in one lane. The axes of its masks have keys: positions from the last for
+    the instruction's mask, and what the opcode chooses for operands with masks of their own."""
 
     def __init__(
-        self, instruction: Instruction, loops: tuple[Loop, ...], lane: Lane, where: Mask
+        self,
+        instruction: Instruction,
+        loops: tuple[Loop, ...],
+        lane: Lane,
     ) -> None:
         self.instruction = instruction
         self.loops = loops
         self.lane = lane
-        self.where = where
         self.compile = compiler(lane.slots, lane.registers)
         self.window = Window(self.compile)
         self.mask_shape = mask_shape(instruction)
@@ -224,8 +225,10 @@ class LaneSite:
         """True when every element lies in the storage, masked or not, in every iteration."""
         start, item = self._start(access), access.dtype.itemsize
         first, last = access.tile_reach
-        most = self.storage(access).layout.size - (last + 1) * item
-        if self.where.keeps(start, -first * item, most):
+        low, high = start.bounds
+        low += first * item
+        high += (last + 1) * item
+        if low >= 0 and high <= self.storage(access).layout.size:
             return True
         return self.pattern is None and not access.indirect and not self.window.trivial
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from accelopt.sim.affine import LoopVariable
-from accelopt.sim.compute.analysis.constants import Constants
 from accelopt.sim.compute.analysis.storage import Storage, aligned_bytes
 from accelopt.sim.program import Loop, Tensor
 
@@ -19,7 +18,6 @@ class Lane:
     loop has finished; `accumulators` are the reduction registers, by core and engine."""
 
     slots: dict[LoopVariable, int]
-    constants: Constants
     storages: dict[Tensor, Storage]
     registers: list[int] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
@@ -38,7 +36,7 @@ class Lane:
             tensor: Storage(storage.layout) if loop in storage.layout.private else storage
             for tensor, storage in self.storages.items()
         }
-        return Lane(self.slots, self.constants, storages)
+        return Lane(self.slots, storages)
 
     def follow(self, other: Lane) -> None:
         """Takes over the loop values of another lane."""

@@ -34,7 +34,9 @@ from accelopt.sim.timing.stream.operation import (
     Operation,
     Queue,
     copied,
+    own_tile,
     transferred,
+    whole,
 )
 
 QUEUE_OF = {
@@ -120,7 +122,7 @@ def _identity(dtype: np.dtype, source: SourceLine, number: int) -> Operation:
     tile = Tensor(
         IDENTITY_ID - 2 * number - 1, "identity", shape, dtype, Buffer.SBUF, source=source
     )
-    return replace(transferred(_whole(constant), _whole(tile), source, "load identity"), kept=True)
+    return replace(transferred(whole(constant), whole(tile), source, "load identity"), kept=True)
 
 
 def _lower_nodes(
@@ -169,7 +171,7 @@ def _fills(tensors: tuple[Tensor, ...]) -> tuple[Operation, ...]:
             movement.MEMSET,
             Queue.VECTOR,
             (),
-            (_whole(tensor),),
+            (whole(tensor),),
             source=tensor.source,
             label=movement.MEMSET,
         )
@@ -179,15 +181,6 @@ def _fills(tensors: tuple[Tensor, ...]) -> tuple[Operation, ...]:
         and tensor.buffer is Buffer.SBUF
         and tensor.block_rank == 0
     )
-
-
-def _whole(tensor: Tensor) -> Access:
-    strides: list[int] = []
-    step = 1
-    for size in reversed(tensor.tile_shape):
-        strides.append(step)
-        step *= size
-    return Access(tensor, tensor.tile_shape, (), Affine(), tuple(reversed(strides)), tensor.dtype)
 
 
 def _stays_in_engine(instruction: Instruction) -> bool:
@@ -364,10 +357,9 @@ def _broadcast(access: Access, source: SourceLine, number: int) -> tuple[Access,
         -2 * number - 1, "broadcast", (-(-width // chunk), partitions, min(width, chunk)),
         access.dtype, Buffer.PSUM, 1, temporary=True, source=source,
     )  # fmt: skip
-    sbuf = Tensor(
-        -2 * number - 2, "broadcast", (partitions, width), access.dtype, Buffer.SBUF,
-        temporary=True, source=source,
-    )  # fmt: skip
+    tile = own_tile(
+        -2 * number - 2, "broadcast", (partitions, width), access.dtype, Buffer.SBUF, source
+    )
     steps: list[Operation] = []
     for at in range(0, width, chunk):
         n = min(chunk, width - at)
@@ -381,11 +373,9 @@ def _broadcast(access: Access, source: SourceLine, number: int) -> tuple[Access,
                       label="broadcast")
         )  # fmt: skip
         if wide:
-            place = Access(sbuf, (partitions, n), (), Affine(at), (width, 1), access.dtype)
+            place = replace(tile, shape=(partitions, n), offset=Affine(at))
             steps.append(copied(landing, place, source, "copy.broadcast"))
-    if wide:
-        tile = Access(sbuf, (partitions, width), (), Affine(), (width, 1), access.dtype)
-    else:
+    if not wide:
         tile = steps[0].writes[0]
     if width == 1 and access.free_elements > 1:
         tile = replace(tile, shape=access.shape, strides=(1, *(0 for _ in access.shape[1:])))

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from accelopt.sim.access import Access
-from accelopt.sim.affine import Affine
 from accelopt.sim.isa import movement
-from accelopt.sim.program import Buffer, Tensor
+from accelopt.sim.program import Buffer
 from accelopt.sim.timing.compiler.lowering import rewrite
 from accelopt.sim.timing.stream.operation import (
     Decisions,
@@ -21,6 +19,7 @@ from accelopt.sim.timing.stream.operation import (
     Operation,
     Queue,
     copied,
+    own_tile,
     transferred,
 )
 
@@ -69,8 +68,9 @@ def _part(operation: Operation, start: int, number: int) -> list[Operation]:
     """The load, the product and the copy of at most `WIDEST` columns of the target."""
     source, target = operation.reads[0], operation.writes[0]
     rows, columns = min(WIDEST, target.shape[1] - start), target.shape[0]
-    loaded = _tile(number, (rows, columns), Buffer.SBUF, source, operation)
-    turned = _tile(number - 1, (columns, rows), Buffer.PSUM, source, operation)
+    name, dtype, line = "transposed_load", source.dtype, operation.source
+    loaded = own_tile(number, name, (rows, columns), dtype, Buffer.SBUF, line)
+    turned = own_tile(number - 1, name, (columns, rows), dtype, Buffer.PSUM, line)
     across = replace(
         source,
         shape=(rows, columns),
@@ -84,13 +84,3 @@ def _part(operation: Operation, start: int, number: int) -> list[Operation]:
                   label="transpose.load", by_identity=True),
         copied(turned, part, operation.source, "copy.transposed"),
     ]  # fmt: skip
-
-
-def _tile(
-    number: int, shape: tuple[int, int], buffer: Buffer, like: Access, operation: Operation
-) -> Access:
-    tensor = Tensor(
-        number, "transposed_load", shape, like.dtype, buffer, temporary=True,
-        source=operation.source,
-    )  # fmt: skip
-    return Access(tensor, shape, (), Affine(), (shape[1], 1), like.dtype)

@@ -11,12 +11,11 @@ from dataclasses import replace
 from itertools import count
 
 from accelopt.sim.access import Access
-from accelopt.sim.affine import Affine
 from accelopt.sim.isa import elementwise
 from accelopt.sim.isa.opcode import Opcode
-from accelopt.sim.program import Buffer, Tensor
+from accelopt.sim.program import Buffer
 from accelopt.sim.timing.compiler.lowering import rewrite
-from accelopt.sim.timing.stream.operation import Decisions, Nest, Operation, Queue
+from accelopt.sim.timing.stream.operation import Decisions, Nest, Operation, Queue, own_tile
 
 FIRST_ID = -2_000_000
 
@@ -40,9 +39,12 @@ def write_out_variances(nest: Nest, decisions: Decisions) -> Nest:
 def _written_out(operation: Operation, number: int) -> tuple[Operation, ...]:
     data, result = operation.reads[0], operation.writes[0]
     mean, rest, square = (
-        _temporary(operation, data, width, 3 * number + at)
+        own_tile(
+            FIRST_ID - 3 * number - at, "variance", (data.partitions, width), data.dtype, Buffer.SBUF,
+            operation.source,
+        )
         for at, width in enumerate((1, data.free_elements, data.free_elements))
-    )
+    )  # fmt: skip
 
     def step(
         opcode: Opcode, queue: Queue, reads: tuple[Access, ...], target: Access, label: str
@@ -57,16 +59,3 @@ def _written_out(operation: Operation, number: int) -> tuple[Operation, ...]:
         step(elementwise.ACTIVATION, Queue.SCALAR, (rest,), square, "square"),
         replace(operation, reads=(square, *operation.reads[1:]), writes=(result,)),
     )
-
-
-def _temporary(operation: Operation, data: Access, width: int, number: int) -> Access:
-    tensor = Tensor(
-        FIRST_ID - number,
-        "variance",
-        (data.partitions, width),
-        data.dtype,
-        Buffer.SBUF,
-        temporary=True,
-        source=operation.source,
-    )
-    return Access(tensor, tensor.shape, (), Affine(), (width, 1), data.dtype)

@@ -7,7 +7,7 @@ question about cell numbers.
 from __future__ import annotations
 
 import math
-from itertools import chain, pairwise
+from itertools import chain
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from accelopt.sim.timing.stream.touches import (
     Spread,
     Touches,
     Use,
+    together,
     touches,
 )
 
@@ -61,33 +62,26 @@ def _size(tensor: Tensor) -> tuple[int, int]:
     return (shape[-1] if shape else 1) * size, max(math.prod(shape[:-1]), 1)
 
 
-def _cut(tensor: Tensor, uses: list[Use], site: int, depth: int, result: Stream) -> None:
+def _cut(tensor: Tensor, given: list[Use], site: int, depth: int, result: Stream) -> None:
     """Numbers the units and cells of one tensor and gives each use its cells."""
-    whole = [use for use in uses if isinstance(use, list)]
-    if len(whole) == len(uses):
+    whole = [use for use in given if isinstance(use, list)]
+    if len(whole) == len(given):
         cell = _declare(tensor, 1, [1], site, depth, result)
         for cells in whole:
             cells.append(cell)
         return
     total_bytes, rows = _size(tensor)
-    parts = [
-        PlainSpread(u, (), 0, 0, rows, total_bytes) if isinstance(u, list) else u for u in uses
-    ]
-    spots = [part for part in parts if isinstance(part, PlainSpread)]
-    if len(spots) == len(parts):
-        _cut_spots(tensor, spots, site, depth, result)
-    else:
-        _cut_spread(tensor, parts, site, depth, result)
-
-
-def _cut_spread(
-    tensor: Tensor, parts: list[PlainSpread | Spread], site: int, depth: int, result: Stream
-) -> None:
-    uses = [part.spread() if isinstance(part, PlainSpread) else part for part in parts]
+    uses = [use for use in given if isinstance(use, Spread)]
+    spots: dict[tuple[int, int], list[PlainSpread]] = {}  # by what they cover
+    for use in given:
+        if not isinstance(use, Spread):
+            spot = PlainSpread(use, (), 0, 0, rows, total_bytes) if isinstance(use, list) else use
+            spots.setdefault((spot.partitions, spot.length), []).append(spot)
+    plain = [(alike, together(alike)) for alike in spots.values()]
+    uses += [use for _, use in plain]
     width = max(use.scope.shape[1] for use in uses)
     keys = np.concatenate([_padded(use.scope, width) for use in uses])
     unit_of, count = _numbered(keys)
-    total_bytes, rows = _size(tensor)
     finest = _common(total_bytes, [(use.start, use.length) for use in uses])
     finest_rows = _common(rows, [(use.partition, use.partitions) for use in uses])
     byte_step, row_step = _steps(
@@ -111,7 +105,7 @@ def _cut_spread(
     weights = (np.diff(edges) // math.gcd(*np.diff(edges).tolist())).tolist() * down
     first_cell = _declare(tensor, count, weights, site, depth, result)
     at = 0
-    for part, use in zip(parts, uses, strict=True):
+    for use in uses:
         n = use.partition.size
         units = unit_of[at : at + n]
         at += n
@@ -123,11 +117,10 @@ def _cut_spread(
             + lines[:, :, None] * across
             + columns[:, None, :]
         )
-        numbers = cells.reshape(n, -1).tolist()
-        if isinstance(part, PlainSpread):
-            part.cells.extend(numbers[0])
-        else:
-            part.rows.append(numbers)
+        use.rows.append(cells.reshape(n, -1).tolist())
+    for alike, use in plain:
+        for spot, numbers in zip(alike, use.rows[0], strict=True):
+            spot.cells.extend(dict.fromkeys(numbers))  # short ones repeat their last
 
 
 def _edges(uses: list[Spread], even: np.ndarray) -> np.ndarray:
@@ -151,63 +144,6 @@ def _between(edges: np.ndarray, use: Spread) -> np.ndarray:
     most = int((last - first).max()) + 1
     cells: np.ndarray = np.minimum(first[:, None] + np.arange(most)[None, :], last[:, None])
     return cells
-
-
-def _cut_spots(
-    tensor: Tensor, spots: list[PlainSpread], site: int, depth: int, result: Stream
-) -> None:
-    """As `_cut_spread`, for a tensor that only operations without iterations touch."""
-    numbers = {key: at for at, key in enumerate(sorted({spot.scope for spot in spots}))}
-    total_bytes, rows = _size(tensor)
-    byte_step = math.gcd(total_bytes, *[n for spot in spots for n in (spot.start, spot.length)])
-    row_step = math.gcd(rows, *[n for spot in spots for n in (spot.partition, spot.partitions)])
-    columns, lines, column_at, line_at = _spans(spots, byte_step, row_step, total_bytes, rows)
-    covered = sum(
-        (column_at[right] - column_at[left]) * (line_at[below] - line_at[above])
-        for (left, right), (above, below) in zip(columns, lines, strict=True)
-    )
-    if covered > _allowed(EDGES_PER_ACCESS, len(spots)):
-        accesses = [(1, spot.length, spot.partitions) for spot in spots]
-        byte_step, row_step = _steps(accesses, byte_step, row_step, total_bytes)
-        columns, lines, column_at, line_at = _spans(spots, byte_step, row_step, total_bytes, rows)
-    weights = [b * a for a in _widths(line_at) for b in _widths(column_at)]
-    first_cell = _declare(tensor, len(numbers), weights, site, depth, result)
-    stride = len(column_at) - 1
-    for spot, (column, last_column), (line, last_line) in zip(spots, columns, lines, strict=True):
-        base = first_cell + numbers[spot.scope] * len(weights)
-        first, last = base + column_at[column], base + column_at[last_column]
-        for row in range(line_at[line] * stride, line_at[last_line] * stride, stride):
-            spot.cells.extend(range(first + row, last + row))
-
-
-_Edges = dict[int, int]
-"""For each edge between pieces its number."""
-
-
-def _spans(
-    spots: list[PlainSpread], byte_step: int, row_step: int, total_bytes: int, rows: int
-) -> tuple[list[tuple[int, int]], list[tuple[int, int]], _Edges, _Edges]:
-    """Of each spot the columns and the lines that it covers, and the numbers of their edges."""
-    across, down = -(-total_bytes // max(byte_step, 1)), -(-rows // max(row_step, 1))
-    columns = [_span(spot.start, spot.length, max(byte_step, 1), across) for spot in spots]
-    lines = [_span(spot.partition, spot.partitions, max(row_step, 1), down) for spot in spots]
-    return columns, lines, _joined(columns, across), _joined(lines, down)
-
-
-def _span(start: int, length: int, step: int, count: int) -> tuple[int, int]:
-    """The first of the pieces that an interval covers, and the one after the last."""
-    return start // step, min((start + length - 1) // step, count - 1) + 1
-
-
-def _joined(spans: list[tuple[int, int]], count: int) -> _Edges:
-    """Pieces that nobody tells apart become one: for each edge that is left, its number."""
-    edges = {0, count}.union(*spans)
-    return {edge: number for number, edge in enumerate(sorted(edges))}
-
-
-def _widths(edges: dict[int, int]) -> list[int]:
-    """How many pieces lie between each edge and the next."""
-    return [after - before for before, after in pairwise(edges)]
 
 
 def _declare(

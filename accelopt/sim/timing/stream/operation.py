@@ -7,7 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
-from accelopt.sim.access import Access
+import numpy as np
+
+from accelopt.algorithm.linear import row_major
+from accelopt.sim.access import Access, Buffer, Tensor
+from accelopt.sim.affine import Affine
 from accelopt.sim.errors import NOWHERE, SourceLine
 from accelopt.sim.isa import movement
 from accelopt.sim.isa.opcode import Opcode
@@ -69,6 +73,25 @@ class Operation:
     def is_store(self) -> bool:
         """True when it writes HBM."""
         return any(not access.tensor.buffer.on_chip for access in self.writes)
+
+
+def whole(tensor: Tensor) -> Access:
+    """All of a tensor without blocks."""
+    strides = row_major(tensor.tile_shape)
+    return Access(tensor, tensor.tile_shape, (), Affine(), strides, tensor.dtype)
+
+
+def own_tile(
+    number: int,
+    name: str,
+    shape: tuple[int, int],
+    dtype: np.dtype,
+    buffer: Buffer,
+    line: SourceLine,
+) -> Access:
+    """All of a tile of the compiler's own; its number is negative, as those of Programs are not."""
+    tensor = Tensor(number, name, shape, dtype, buffer, temporary=True, source=line)
+    return whole(tensor)
 
 
 def copied(source: Access, target: Access, line: SourceLine, label: str) -> Operation:

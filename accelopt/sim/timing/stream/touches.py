@@ -64,16 +64,12 @@ class PlainSpread(NamedTuple):
     partitions: int
     length: int
 
-    def spread(self) -> Spread:
-        """As arrays of length one."""
-        return Spread(
-            [],
-            np.array([self.scope], dtype=np.int64).reshape(1, len(self.scope)),
-            np.array([self.partition]),
-            np.array([self.start]),
-            self.partitions,
-            self.length,
-        )
+
+def together(spots: list[PlainSpread]) -> Spread:
+    """Accesses of one tensor that cover as much, as if they were iterations of one."""
+    _, scope, partition, start, (partitions, *_), (length, *_) = zip(*spots, strict=True)
+    selects = np.array(scope, np.int64).reshape(len(spots), len(scope[0]))
+    return Spread([], selects, np.array(partition), np.array(start), partitions, length)
 
 
 Use = Cells | PlainSpread | Spread
