@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import keyword
 import math
 from collections.abc import Mapping
@@ -28,6 +29,7 @@ from accelopt.kernels.triton.emission.simplifying import simplified
 from accelopt.kernels.triton.emission.splitting import in_two
 from accelopt.kernels.triton.emission.tiles import Tiles
 from accelopt.kernels.triton.emission.value_text import RESERVED
+from accelopt.parsing import parse_python
 
 Arrays = Mapping[str, Array]
 IMPORTS = ("import torch", "import triton", "import triton.language as tl",
@@ -119,11 +121,11 @@ def kernels_text(algorithm: Algorithm, schedule: Schedule) -> KernelsText:
         later = {name for other in groups[number + 1 :] for name in needs(other)}
         name = f"kernel_{number}"
         stored = {m.out for m in group.members if m.out in results or m.out in later}
-        text = KernelText(name, group, kernel, arrays, stored, schedule.precision)
+        text = KernelText(name, group, kernel, arrays, stored)
         over = {out: own[out] for out in text.parameters if out in own and out not in made
                 and _in_place(out, own[out], groups, text.tiles, arrays)}  # fmt: skip
         text.waits = any(_moves(*pair, text.tiles, arrays) for pair in over.items())
-        kernels.append("\n".join(text.lines()) + "\n")
+        kernels.append(ast.unparse(parse_python("\n".join(text.lines()))) + "\n")
         helpers |= text.values.helpers
         for out in (p for p in text.parameters if p not in made):
             made.add(out)
