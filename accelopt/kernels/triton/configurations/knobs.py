@@ -1,8 +1,7 @@
 """Numbers in a Triton solution that may be changed without changing what it computes.
 
-A knob is a `tl.constexpr` parameter that names a tile: something is stepped through a loop by it,
-or a program id is multiplied by it and the launch's grid names it, too, so that the number of programs
-follows. Its value stands as an integer in the launch, in a variable that the launch passes, in the
+A knob is a `tl.constexpr` parameter that is a tile's extent: a loop steps by it, or the launch's grid names it,
+so that the number of programs follows. Its value stands as an integer in the launch, in a variable that the launch passes, in the
 parameter's default, or in `triton.Config`. `num_warps` and `num_stages` are knobs of every launch.
 """
 
@@ -22,7 +21,6 @@ from accelopt.kernels.triton.configurations.source import (
     called,
     is_range,
     names_in,
-    program_names,
 )
 
 
@@ -43,34 +41,17 @@ class Knob(NamedTuple):
     number: ast.expr | None = None
 
 
-def tile_roles(kernel: JitFunction) -> dict[str, Role]:
-    """The tile parameters of a kernel, in the order of its parameters."""
-    roles: dict[str, Role] = {}
-    for node in ast.walk(kernel.node):
-        if isinstance(node, ast.For) and is_range(node.iter):
-            assert isinstance(node.iter, ast.Call)
-            for name in _step_names(node.iter, kernel):
-                roles.setdefault(name, Role.LOOP)
-    for name in _of_programs(kernel, program_names(kernel)):
-        roles.setdefault(name, Role.PROGRAM)
+def tiles_in(kernel: JitFunction) -> dict[str, Role]:
+    """The constants of a kernel that a tile's extent is made of and that may name one, in the order of its
+    parameters, by what a loop steps."""
+    loops = (node.iter for node in ast.walk(kernel.node) if isinstance(node, ast.For))
+    steps = {name for one in loops if is_range(one) for name in _step_names(one, kernel)}
     spanned = _spanned(kernel)
     return {
-        name: roles[name]
+        name: Role.LOOP if name in steps else Role.PROGRAM
         for name in kernel.parameters
-        if name in roles and name in spanned and not _is_dimension(name)
+        if name in kernel.constants & spanned and not _is_dimension(name)
     }
-
-
-def _of_programs(kernel: JitFunction, programs: set[str]) -> list[str]:
-    """Constants by which a program's number is multiplied, or one of the names `programs` that tell it."""
-    found = list[str]()
-    for node in ast.walk(kernel.node):
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-            for one, other in ((node.left, node.right), (node.right, node.left)):
-                own = "program_id" in ast.unparse(one) or names_in(one) & programs
-                if own and isinstance(other, ast.Name) and other.id in kernel.constants:
-                    found.append(other.id)
-    return found
 
 
 def _is_dimension(name: str) -> bool:
@@ -80,9 +61,10 @@ def _is_dimension(name: str) -> bool:
     return upper.startswith("D_") or any(word in upper for word in words)
 
 
-def _step_names(iterator: ast.Call, kernel: JitFunction) -> list[str]:
+def _step_names(iterator: ast.expr, kernel: JitFunction) -> list[str]:
     """Constants that a loop steps by: its third argument, or the divisor of its count, as in `tl.cdiv(n, B)`
     and `(n + B - 1) // B`."""
+    assert isinstance(iterator, ast.Call)
     if len(iterator.args) == 3:
         return sorted(names_in(iterator.args[2]) & kernel.constants)
     counts: list[ast.AST] = [iterator.args[-1]]
@@ -118,28 +100,21 @@ def _spanned(kernel: JitFunction) -> set[str]:
 
 
 def find_knobs(source: Source, launch: Launch) -> list[Knob]:
-    """The tiles of a launched kernel whose values stand in the text as integers, and that the grid follows
-    where programs have parts of them."""
-    found, kernel = [], launch.kernel
-    begun = {
-        name
-        for node in ast.walk(kernel.node)
-        if isinstance(node, ast.Assign) and called(node.value) == "tl.program_id"
-        for name in names_in(node.targets[0])
-    }
-    for name, role in tile_roles(kernel).items():
+    """The tiles of a launched kernel whose values stand in the text as integers: those that a loop steps by, and
+    those that the grid names. With another one of the grid's that it does not, as where `row * WIDTH` begins a row,
+    some work would be done by nobody, or beyond the end."""
+    found = []
+    for name, role in tiles_in(launch.kernel).items():
         number = _number(source, launch, name)
         value = None if number is None else integer(number)
-        of_programs = role is Role.PROGRAM or name in _of_programs(kernel, begun)
-        if value is not None and (not of_programs or _grid_names(launch, name)):
+        if value is not None and (role is Role.LOOP or _grid_names(launch, name)):
             found.append(Knob(name, role, value, number))
     shared = Counter(knob.number for knob in found)
     return [knob for knob in found if shared[knob.number] == 1]
 
 
 def _grid_names(launch: Launch, name: str) -> bool:
-    """Whether the grid is made of a tile's size. If it is not, as where `row * WIDTH` begins a row, with another
-    tile some work would be done by nobody, or beyond the end."""
+    """Whether the grid is made of a tile's size."""
     host = [*ast.walk(launch.function)] if launch.function is not None else []
     read: set[ast.AST] = set(ast.walk(launch.grid))
     known: set[str] = set()

@@ -13,7 +13,7 @@ from accelopt.kernels.triton.configurations.knobs import (
     integer,
     set_numbers,
     set_options,
-    tile_roles,
+    tiles_in,
 )
 from accelopt.kernels.triton.configurations.launch_configurations import (
     LaunchConfiguration,
@@ -64,7 +64,7 @@ def site_of(source: Source, launch: Launch, prefix: str = "") -> Site:
         return Site(launch, find_knobs(source, launch), prefix)
     listed = configured_values(kernel)
     names, first = {name for values in listed for name in values}, (listed or [{}])[0]
-    roles = tile_roles(kernel).items()
+    roles = tiles_in(kernel).items()
     tiles = [Knob(name, role, first.get(name) or 0) for name, role in roles if name in names]
     return Site(launch, tiles, prefix)
 

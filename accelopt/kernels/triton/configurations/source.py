@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from accelopt.parsing import names_stored, parse_python
+from accelopt.parsing import parse_python
 
 
 class Edit(NamedTuple):
@@ -165,17 +165,3 @@ def names_in(node: ast.AST) -> set[str]:
 def is_range(node: ast.expr) -> bool:
     """Whether a loop's iterator is `range` or `tl.range`."""
     return called(node) in ("range", "tl.range")
-
-
-def program_names(kernel: JitFunction) -> set[str]:
-    """Names whose value comes from `tl.program_id`, directly or through others."""
-    found: set[str] = set()
-    for _ in range(4):
-        for node in ast.walk(kernel.node):
-            if isinstance(node, ast.Assign):
-                depends = "program_id" in ast.unparse(node.value) or names_in(node.value) & found
-                text = ast.unparse(node.value)
-                loaded = "tl.load" in text
-                if depends and not loaded and "tl.arange" not in text:
-                    found |= names_stored(node)
-    return found

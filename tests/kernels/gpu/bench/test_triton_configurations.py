@@ -149,7 +149,7 @@ def run(x):
 
 def test_the_width_of_a_row_is_no_tile_of_the_grid():
     source = Source(WIDE_ROW)
-    assert knobs.tile_roles(source.launches[0].kernel) == {"BLOCK": knobs.Role.PROGRAM}
+    assert knobs.tiles_in(source.launches[0].kernel) == {"BLOCK": knobs.Role.PROGRAM}
     assert knobs.find_knobs(source, source.launches[0]) == []
 
 
