@@ -288,7 +288,7 @@ def test_pages_of_one_key_are_looked_up_in_the_walk_and_shared_in_runs(tmp_path)
         and text.count("tl.load(keys_at") == 2
         and ", 0) //" in text
     )
-    assert " // 128) * " in text and ", 128)" in text.partition("\n    for ")[0]
+    assert " // 128 * " in text and ", 128)" in text.partition("\n    for ")[0]
 
 
 def test_exponents_have_the_factor_of_base_two_in_a_constant_of_theirs():
