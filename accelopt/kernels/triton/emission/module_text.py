@@ -35,20 +35,6 @@ Arrays = Mapping[str, Array]
 IMPORTS = ("import torch", "import triton", "import triton.language as tl",
            "from triton.tools.tensor_descriptor import TensorDescriptor")  # fmt: skip
 """What kernels need, the last where they have descriptors."""
-HEAD = '''"""{title}"""
-
-{imports}
-
-'''
-EXPECT = '''
-def _expected(name, tensor, shape, dtype):
-    """The tensor, its elements beside each other. The kernels are for its size and format."""
-    if tuple(tensor.shape) != shape or tensor.dtype != dtype:
-        raise ValueError(
-            f"{name} is {tuple(tensor.shape)} {tensor.dtype}; these kernels are for {shape} {dtype}"
-        )
-    return tensor.contiguous()
-'''
 
 
 def _returned_as_given(algorithm: Algorithm) -> Algorithm:
@@ -152,21 +138,6 @@ def kernels_text(algorithm: Algorithm, schedule: Schedule) -> KernelsText:
     called = [HELPERS[helper] for helper in HELPERS if helper in helpers]
     imports = IMPORTS[: 4 if any(kernel.descriptors for kernel in schedule.kernels) else 3]
     return KernelsText(imports, (*called, *kernels), tuple(launches))
-
-
-def source_of(algorithm: Algorithm, schedule: Schedule, entry: str = "run") -> str:
-    """A module with the kernels and a function that is given the Algorithm's inputs and returns its results;
-    it refuses tensors of other sizes. Raises NotEmitted."""
-    text = kernels_text(algorithm, schedule)
-    lines = [f"def {entry}({', '.join(array.name for array in algorithm.inputs)}):"]
-    for array in algorithm.inputs:
-        given = f"{array.given!r}, torch.{array.dtype}"
-        lines.append(f'    {array.name} = _expected("{array.name}", {array.name}, {given})')
-    lines += [f"    {line}" for line in text.launches]
-    title = f"Kernels of {algorithm.name}, written from what it computes."
-    parts = [*text.kernels, EXPECT.strip() + "\n", "\n".join(lines) + "\n"]
-    head = HEAD.format(title=title, imports="\n".join(text.imports))
-    return head + "\n" + "\n\n".join(parts)
 
 
 def _in_place(out: str, array: str, groups: list[Group], tiles: Tiles, arrays: Arrays) -> bool:

@@ -18,12 +18,12 @@ from accelopt.hardware.gpus import H100
 from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Workload
 from accelopt.kernels.gpu.cases import one_file
 from accelopt.kernels.triton.emission.groups import Group, arrays_of, member_of
-from accelopt.kernels.triton.emission.module_text import groups_of, prepared, source_of
+from accelopt.kernels.triton.emission.module_text import groups_of, kernels_text, prepared
 from accelopt.kernels.triton.emission.planning import plans
 from accelopt.kernels.triton.emission.prices import price
 from accelopt.kernels.triton.emission.rounding import rounded
 from accelopt.kernels.triton.emission.schedule import Kernel, NotEmitted, Schedule, Split, Tile
-from accelopt.kernels.triton.emission.solutions import candidates
+from accelopt.kernels.triton.emission.solutions import beside, candidates
 from accelopt.kernels.triton.emission.tiles import Tiles
 from accelopt.kernels.triton.lift.confined import lift_kernel
 from accelopt.kernels.triton.lift.lifting import Like, lift_launches
@@ -59,6 +59,13 @@ CASES = {
     ],
 }  # fmt: skip
 STARTERS = Path(__file__).parents[4] / "experiments" / "flb_optimize" / "starter_trace"
+
+
+def source_of(algorithm, schedule):
+    """A module with the kernels of a schedule alone."""
+    names = [array.name for array in algorithm.inputs]
+    start = f"def run({', '.join(names)}):\n    raise ValueError('made for other tensors')\n"
+    return beside(start, "run", algorithm, kernels_text(algorithm, schedule), names, {})
 
 
 def _lifted(name):
