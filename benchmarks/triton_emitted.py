@@ -289,17 +289,22 @@ def written(problem: Problem, folders: list[Path], out: Path, most: int) -> str:
 def _emitted(name: str, algorithm: Any, out: Path, most: int) -> str:
     from accelopt.algorithm.deep_recursion import deep_recursion
     from accelopt.hardware.gpus import H100
-    from accelopt.kernels.triton.emission.module_text import source_of
+    from accelopt.kernels.triton.emission.module_text import kernels_text
     from accelopt.kernels.triton.emission.planning import plans
     from accelopt.kernels.triton.emission.schedule import NotEmitted
+    from accelopt.kernels.triton.emission.solutions import beside
 
     for old in out.glob(f"{name}.*"):
         old.unlink()
+    names = [array.name for array in algorithm.inputs]
+    start = f"def run({', '.join(names)}):\n    raise ValueError('made for other tensors')\n"
     try:
         with deep_recursion():
             ranked = [p for p in plans(algorithm, H100, most) if p.seconds < LONGEST_SECONDS]
             for number, plan in enumerate(ranked):
-                (out / f"{name}.{number}.py").write_text(source_of(algorithm, plan.schedule))
+                text = kernels_text(algorithm, plan.schedule)
+                own = beside(start, "run", algorithm, text, names, {})
+                (out / f"{name}.{number}.py").write_text(own)
     except NotEmitted as refusal:
         return f"no: {refusal}"
     if not ranked:

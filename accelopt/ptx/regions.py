@@ -199,7 +199,7 @@ def analyse_function(function: Function, module: Module, warps: int = 0) -> Regi
                 amounts[at] = replace(amounts[at], masked=amounts[at].instruction_count)
     copies = follow(known, flow, kinds)
     shared_bytes, dynamic_shared = shared_memory(function, module)
-    regions = _regions(function, known, flow, kinds, amounts)
+    regions = _regions(function, flow, kinds, amounts)
     return RegionDag(
         function=function,
         module=module,
@@ -246,7 +246,7 @@ def _called(function: Function, call: Statement, module: Module, known: dict[str
 
 
 def _regions(
-    function: Function, known: Registers, flow: Flow, kinds: Sequence[str], amounts: Sequence[Work]
+    function: Function, flow: Flow, kinds: Sequence[str], amounts: Sequence[Work]
 ) -> tuple[Region, ...]:
     found: list[Region] = []
     stage, cut = 0, False

@@ -9,6 +9,7 @@ ISA" 9.0, chapter 9 (NVIDIA).
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from math import prod
@@ -16,7 +17,7 @@ from operator import add, attrgetter
 
 from accelopt.ptx.module import Function, Module, NotPtx, Statement
 from accelopt.ptx.phases import FLOATS, SFU, bits, plain, space
-from accelopt.ptx.register_dataflow import Registers, registers
+from accelopt.ptx.register_dataflow import Registers, integer, registers
 
 _SHAPE = re.compile(r"m(\d+)n(\d+)(?:k(\d+))?$")
 _ONE = frozenset("add sub mul min max div".split())
@@ -123,10 +124,6 @@ def _access(one: Statement, known: Registers, threads: int) -> Work:
     return _moved(where, _bytes(one) * threads, one.opcode == "st")
 
 
-def _ldu(one: Statement, known: Registers, threads: int) -> Work:
-    return Work(global_read_bytes=_bytes(one) * threads)
-
-
 def _multimem(one: Statement, known: Registers, threads: int) -> Work:
     if "cp" in one.modifiers:
         return Work(unknown_bytes=1)
@@ -136,14 +133,6 @@ def _multimem(one: Statement, known: Registers, threads: int) -> Work:
     if one.modifiers[:1] == ("red",):
         return Work(atomic_ops=_lanes(one) * threads)
     return Work(global_write_bytes=amount)
-
-
-def _texture(one: Statement, known: Registers, threads: int) -> Work:
-    return Work(unknown_bytes=1)
-
-
-def _atomic(one: Statement, known: Registers, threads: int) -> Work:
-    return Work(atomic_ops=_lanes(one) * threads)
 
 
 def _matrix(one: Statement, known: Registers, threads: int) -> Work:
@@ -242,11 +231,12 @@ def _scalar(one: Statement, known: Registers, threads: int) -> Work:
     return Work()
 
 
-_OF = {
-    "ld": _access, "st": _access, "ldu": _ldu, "multimem": _multimem, "atom": _atomic, "red": _atomic,
-    "ldmatrix": _matrix, "stmatrix": _matrix, "mma": _mma, "wmma": _wmma, "wgmma": _wgmma,
-    "tcgen05": _tcgen05, "cp": _copy, "mbarrier": _mbarrier, "tex": _texture, "tld4": _texture,
-    "suld": _texture, "sust": _texture, "sured": _atomic,
+_OF: dict[str, Callable[[Statement, Registers, int], Work]] = {
+    "ld": _access, "st": _access, "multimem": _multimem, "ldmatrix": _matrix, "stmatrix": _matrix,
+    "mma": _mma, "wmma": _wmma, "wgmma": _wgmma, "tcgen05": _tcgen05, "cp": _copy, "mbarrier": _mbarrier,
+    "ldu": lambda one, _, threads: Work(global_read_bytes=_bytes(one) * threads),
+    **dict.fromkeys(("atom", "red", "sured"), lambda one, _, n: Work(atomic_ops=_lanes(one) * n)),
+    **dict.fromkeys(("tex", "tld4", "suld", "sust"), lambda *_: Work(unknown_bytes=1)),
 }  # fmt: skip
 
 
@@ -276,11 +266,8 @@ def shared_memory(function: Function, module: Module) -> tuple[int, bool]:
 
 
 def _extent(word: str) -> int:
-    """The elements of a dimension as PTX writes them: decimal, 0x hexadecimal, 0 octal. Raises NotPtx
-    for anything else."""
-    if not re.fullmatch(r"0[xX][\da-fA-F]+|\d+", word):
+    """The elements of a dimension. Raises NotPtx for what is no integer of PTX."""
+    found = integer(word)
+    if found is None:
         raise NotPtx(f"{word!r} is no number of elements")
-    if word[:2].lower() == "0x":
-        return int(word, 16)
-    octal = len(word) > 1 and word[0] == "0" and not set(word) & set("89")
-    return int(word, 8 if octal else 10)
+    return found

@@ -40,44 +40,6 @@ from accelopt.sandbox.workers import Call, Fault, Pool, as_evaluation
 from accelopt.store import JsonObject, content_key
 from accelopt.time_limits import GPU_EVALUATION_SECONDS, GPU_START_SECONDS
 
-
-class CompileCache:
-    """Compiles each kernel once, where the compiler could say something of it.
-
-    `needed` are the packages that it takes; `environment` is that of evaluations.
-    """
-
-    def __init__(self, needed: Sequence[str], target: str, environment: Mapping[str, str]) -> None:
-        self.needed = needed
-        self.target = target
-        self.environment = dict(environment)
-        self._compilers: CompilerPool | None = None
-        self._found: dict[tuple[str, str], CompileVerdict] = {}  # by case and source
-
-    async def of(self, case_name: str, problem: ProblemFiles, source: str) -> CompileVerdict:
-        """The verdict on a source; nothing where what compiling needs is absent."""
-        key = case_name, source
-        if key in self._found:
-            return self._found[key]
-        found = await self._checked(problem, source)
-        if not found.unknown:
-            self._found[key] = found
-        return found
-
-    async def _checked(self, problem: ProblemFiles, source: str) -> CompileVerdict:
-        if any(importlib.util.find_spec(name) is None for name in self.needed):
-            absent = " and ".join(self.needed)
-            return CompileVerdict(failure=f"compiling takes {absent}", unknown=True)
-        if self.environment.get("TRITON_INTERPRET") == "1":
-            return CompileVerdict(failure="kernels are interpreted, not compiled", unknown=True)
-        if self._compilers is None:
-            count = max(1, (os.cpu_count() or 2) - 4)
-            self._compilers = CompilerPool(count, self.target, self.environment)
-        return await in_thread(
-            self._compilers.check, problem.definition, problem.workload, problem.solution(source)
-        )
-
-
 EVALUATION = "accelopt.flb_wrapper:evaluate_job"
 SETTINGS = "accelopt.flb_wrapper:settings_job"
 # What the processes of an evaluation import, which takes longer than most kernels take to be judged:
@@ -119,7 +81,8 @@ class Solutions(Language):
         self.options = options
         self.target = options.target if options.target in GPUS else DEFAULT_GPU
         self._environment = _environment(os.environ)
-        self._compilations = CompileCache(self.compiled_with, self.target, self._environment)
+        self._compilers: CompilerPool | None = None
+        self._known_compiled: dict[tuple[str, str], CompileVerdict] = {}  # by case and source
         self._problems: dict[str, ProblemFiles] = {}
         self._known_settings: dict[str, installed_flashinfer_bench.PackageSettings] = {}
         self._counters: dict[tuple[str, str], Profiled] = {}
@@ -333,7 +296,25 @@ class Solutions(Language):
         return await self._compiled(node.case, node.source)
 
     async def _compiled(self, case: Case, source: str) -> CompileVerdict:
-        return await self._compilations.of(case.case_name, self._problem(case), source)
+        """The same, each kernel's once where the compiler could say something of it."""
+        if any(importlib.util.find_spec(name) is None for name in self.compiled_with):
+            absent = " and ".join(self.compiled_with)
+            return CompileVerdict(failure=f"compiling takes {absent}", unknown=True)
+        if self._environment.get("TRITON_INTERPRET") == "1":
+            return CompileVerdict(failure="kernels are interpreted, not compiled", unknown=True)
+        key = case.case_name, source
+        if key in self._known_compiled:
+            return self._known_compiled[key]
+        if self._compilers is None:
+            count = max(1, (os.cpu_count() or 2) - 4)
+            self._compilers = CompilerPool(count, self.target, self._environment)
+        problem = self._problem(case)
+        found = await in_thread(
+            self._compilers.check, problem.definition, problem.workload, problem.solution(source)
+        )
+        if not found.unknown:
+            self._known_compiled[key] = found
+        return found
 
     def _counted(self, node: Node) -> Profiled:
         """The counters of a kernel, each kernel's once. One thread at a time."""

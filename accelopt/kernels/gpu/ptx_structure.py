@@ -97,7 +97,7 @@ def evidence(kernels: Sequence[Structure], least: Bound, target: GPU) -> Evidenc
     dag, loop = main.dag, main_loop(main.dag)
     inside = [one for one in dag.regions if loop is not None and one.loop == loop.loop.number]
     lines = {name: _lines(inside, use) or _lines(dag.hot, use) for name, use in USES.items()}
-    notes = [*_notes(main, least, target)]
+    notes = [*_notes(main, least)]
     if len(kernels) > 1:
         notes.insert(0, f"read of {dag.function.name}, one of {len(kernels)} kernels")
     return Evidence(
@@ -203,7 +203,7 @@ def _waits(main: Structure, loop: LoopWork | None, target: GPU) -> str:
     return "; ".join(parts) or "the rest: waiting, or work that the problem does not need"
 
 
-def _notes(main: Structure, least: Bound, target: GPU) -> Iterator[str]:
+def _notes(main: Structure, least: Bound) -> Iterator[str]:
     dag, total = main.dag, main.dag.total
     if total is not None and main.blocks and not total.unknown_bytes:
         asked = total.global_bytes * main.blocks

@@ -26,6 +26,7 @@ from accelopt.kernels.gpu.bench.files.tracefiles import (
     Workload,
 )
 from accelopt.kernels.gpu.cases import one_file, written_case
+from accelopt.kernels.triton.configurations.source import JitFunction, Source
 from accelopt.parsing import parse_python
 from accelopt.store import content_key, read_text
 
@@ -138,23 +139,18 @@ def triton_module(spec: KernelSpec) -> str:
     """
     kernel, io = spec.kernel, spec.kernel.io
     function = jit_function(kernel.source_code, kernel.name)
-    parameters = [argument.arg for argument in function.args.args]
+    parameters, constants = function.parameters, function.constants
     if len(io.args) > len(parameters):
         raise ConfigError(
             f"{spec.name}: {function.name} takes {len(parameters)} arguments, the contract gives "
             f"{len(io.args)}"
         )
-    constants = {
-        argument.arg
-        for argument in function.args.args
-        if argument.annotation is not None and "constexpr" in ast.unparse(argument.annotation)
-    }
     by_name = {argument.name: argument for argument in io.args}
     in_order = dict(zip(parameters, io.args, strict=False))
     named = by_name if set(by_name) <= set(parameters) else in_order
     values = {name: kernel.metadata[name] for name in parameters if name in kernel.metadata}
     values |= {p: a.value for p, a in named.items() if not a.is_tensor}
-    missing = [p for p in _required(function) if p not in values and p not in named]
+    missing = [p for p in parameters if function.default(p) is None and p not in {*values, *named}]
     if missing:
         raise ConfigError(
             f"{spec.name}: {function.name} needs {', '.join(missing)}, which neither the contract "
@@ -167,7 +163,7 @@ def triton_module(spec: KernelSpec) -> str:
     ]
     words += [f"{p}={p}" for p in parameters if p in constants and p in values]
     words += [f"{o}={kernel.metadata[o]!r}" for o in OPTIONS if o in kernel.metadata]
-    grid = _grid(function, io.launch, values, io.args, constants)
+    grid = _grid(function, io.launch, values, io.args)
     lines = [f"def {ENTRY}({', '.join(argument.name for argument in io.inputs)}):"]
     lines += [f"    {argument.name} = {_made(argument, io.inputs)}" for argument in io.outputs]
     lines += [f"    {p} = {values[p]!r}" for p in parameters if p in constants and p in values]
@@ -184,37 +180,25 @@ def triton_module(spec: KernelSpec) -> str:
     return "\n".join([*above, text, "", "", *lines]) + "\n"
 
 
-def jit_function(source: str, name: str = "") -> ast.FunctionDef:
+def jit_function(source: str, name: str = "") -> JitFunction:
     """The function under `@triton.jit` of that name, or the only one. Raises ConfigError."""
     try:
-        tree = parse_python(source)
+        kernels = Source(source).kernels
     except SyntaxError as error:
         raise ConfigError(f"the kernel's source is not Python: {error}") from None
-    kernels = [
-        node
-        for node in tree.body
-        if isinstance(node, ast.FunctionDef)
-        and any("jit" in ast.unparse(decorator) for decorator in node.decorator_list)
-    ]
-    chosen = [node for node in kernels if node.name == name] if name else kernels
+    chosen = [kernel for own, kernel in kernels.items() if own == name or not name]
     if len(chosen) != 1:
-        there = ", ".join(node.name for node in kernels) or "none"
+        there = ", ".join(kernels) or "none"
         wanted = f"a @triton.jit function {name}" if name else "one @triton.jit function"
         raise ConfigError(f"the source should define {wanted}; there are {there}")
     return chosen[0]
 
 
-def _required(function: ast.FunctionDef) -> list[str]:
-    names = [argument.arg for argument in function.args.args]
-    return names[: len(names) - len(function.args.defaults)]
-
-
 def _grid(
-    function: ast.FunctionDef,
+    function: JitFunction,
     launch: LaunchConfig,
     values: Mapping[str, object],
     args: Sequence[Argument],
-    constants: set[str],
 ) -> str:
     """The grid, with a division in the place of a number where the kernel steps by a constant along
     that axis and the division gives the number: then it follows when the constant is changed."""
@@ -224,33 +208,33 @@ def _grid(
     lengths = dict.fromkeys(
         int(str(length))
         for length in (
-            *(a.value for a in args if a.type == "int" and a.name not in constants),
+            *(a.value for a in args if a.type == "int" and a.name not in function.constants),
             *(size for a in args if a.is_tensor for size in a.tensor.shape),
         )
     )
     words = []
     for axis, extent in enumerate(extents):
-        step = _step(function, axis, constants)
+        step = _step(function, axis)
         tile = values.get(step) if step else None
         fits = [n for n in lengths if isinstance(tile, int) and ceil(n / tile) == extent]
         words.append(f"triton.cdiv({fits[0]}, {step})" if fits else str(extent))
     return f"({', '.join(words)},)"
 
 
-def _step(function: ast.FunctionDef, axis: int, constants: set[str]) -> str | None:
+def _step(function: JitFunction, axis: int) -> str | None:
     """The constant by which the number of the program along an axis is multiplied."""
     numbers = {f"tl.program_id({axis})", f"tl.program_id(axis={axis})"}
     named = {
         target.id
-        for node in ast.walk(function)
+        for node in ast.walk(function.node)
         if isinstance(node, ast.Assign) and ast.unparse(node.value) in numbers
         for target in node.targets
         if isinstance(target, ast.Name)
     }
-    for node in ast.walk(function):
+    for node in ast.walk(function.node):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
             sides = {ast.unparse(node.left), ast.unparse(node.right)}
-            if sides & (numbers | named) and (found := sides & constants):
+            if sides & (numbers | named) and (found := sides & function.constants):
                 return min(found)
     return None
 

@@ -29,11 +29,11 @@ class KernelKind(StrEnum):
 
 
 class LaunchConfiguration(NamedTuple):
-    """Values by knob name and launch options; `registers` is the most that a thread may have, None
-    for as many as the compiler takes."""
+    """Values by knob name and launch options, None for those that are left alone; `registers` is the most that a
+    thread may have, None for as many as the compiler takes."""
 
     tiles: tuple[tuple[str, int], ...]
-    warps: int
+    warps: int | None
     stages: int | None
     registers: int | None = None
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from accelopt.parsing import names_read, names_stored, parse_python
+from accelopt.parsing import parse_python
 
 
 class Edit(NamedTuple):
@@ -26,20 +25,32 @@ class JitFunction(NamedTuple):
     autotune: ast.Call | None
 
     @property
-    def parameters(self) -> list[str]:
-        """Names in order, positional and keyword-only."""
+    def arguments(self) -> list[ast.arg]:
+        """In order, positional and keyword-only."""
         arguments = self.node.args
-        return [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+        return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+
+    @property
+    def parameters(self) -> list[str]:
+        """Their names."""
+        return [a.arg for a in self.arguments]
 
     @property
     def constants(self) -> set[str]:
         """Parameters annotated as `tl.constexpr`."""
-        arguments = self.node.args
         return {
             a.arg
-            for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+            for a in self.arguments
             if a.annotation is not None and ast.unparse(a.annotation).endswith("constexpr")
         }
+
+    def default(self, parameter: str) -> ast.expr | None:
+        """What a parameter is where no launch says it."""
+        own = self.node.args
+        by_place = [*own.posonlyargs, *own.args][-len(own.defaults) or None :]
+        pairs = [*zip(by_place, own.defaults, strict=False),
+                 *zip(own.kwonlyargs, own.kw_defaults, strict=True)]  # fmt: skip
+        return next((value for a, value in pairs if a.arg == parameter), None)
 
 
 class Launch(NamedTuple):
@@ -141,84 +152,6 @@ def _kernel(function: ast.FunctionDef) -> JitFunction | None:
     return JitFunction(function.name, function, autotune) if is_kernel else None
 
 
-def grid_sizes(launch: Launch) -> list[ast.expr] | None:
-    """The numbers of a grid that is a tuple, a function of the launch's own arguments that returns
-    one, or a name that the host code gives such a grid; None for any other."""
-    grid = launch.grid
-    if isinstance(grid, ast.Name) and launch.function is not None:
-        made = [
-            n.value
-            for n in ast.walk(launch.function)
-            if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == grid.id
-        ]
-        made += _returned(grid.id, launch.function)
-        grid = made[0] if len(made) == 1 else grid
-    if isinstance(grid, ast.Lambda) and len(grid.args.args) == 1:
-        given = grid.args.args[0].arg
-        grid = _Given(given, launch).visit(copy.deepcopy(grid.body))
-        if given in names_in(grid):
-            return None
-    return list(grid.elts) if isinstance(grid, ast.Tuple) else None
-
-
-def _returned(name: str, function: ast.FunctionDef) -> list[ast.expr]:
-    """A function within another that only returns something, as a lambda."""
-    return [
-        ast.Lambda(inner.args, inner.body[0].value)
-        for inner in ast.walk(function)
-        if isinstance(inner, ast.FunctionDef)
-        and inner.name == name
-        and len(inner.body) == 1
-        and isinstance(inner.body[0], ast.Return)
-        and inner.body[0].value is not None
-    ]
-
-
-class _Given(ast.NodeTransformer):
-    """Puts a launch's arguments in the place of `META["BLOCK"]`."""
-
-    def __init__(self, given: str, launch: Launch) -> None:
-        self.given = given
-        self.launch = launch
-
-    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
-        if isinstance(node.slice, ast.Constant) and ast.unparse(node.value) == self.given:
-            name = node.slice.value
-            bound = self.launch.bound(name) if name in self.launch.kernel.parameters else None
-            return node if bound is None else bound
-        self.generic_visit(node)
-        return node
-
-
-def grid_questions(node: ast.FunctionDef) -> list[str]:
-    """What a kernel asks of the grid: its calls of `tl.program_id` and `tl.num_programs`."""
-    return [
-        ast.unparse(inner)
-        for inner in ast.walk(node)
-        if called(inner) in ("tl.program_id", "tl.num_programs")
-    ]
-
-
-def read_first(statements: Sequence[ast.stmt]) -> set[str]:
-    """Names that are read before they are stored, on some way through statements."""
-    found: set[str] = set()
-    stored: set[str] = set()
-    for statement in statements:
-        reads = names_read(statement)
-        if isinstance(statement, ast.AugAssign):
-            reads |= names_stored(statement)
-        if isinstance(statement, ast.For):
-            reads = read_first(statement.body) - names_in(statement.target)
-            reads |= names_in(statement.iter)
-        if isinstance(statement, ast.If):
-            reads = read_first(statement.body) | read_first(statement.orelse)
-            reads |= names_in(statement.test)
-        found |= reads - stored
-        if isinstance(statement, (ast.Assign, ast.AugAssign)):
-            stored |= names_stored(statement)
-    return found
-
-
 def called(node: ast.AST) -> str:
     """The dotted name a call calls, or an empty string."""
     return ast.unparse(node.func) if isinstance(node, ast.Call) else ""
@@ -232,17 +165,3 @@ def names_in(node: ast.AST) -> set[str]:
 def is_range(node: ast.expr) -> bool:
     """Whether a loop's iterator is `range` or `tl.range`."""
     return called(node) in ("range", "tl.range")
-
-
-def program_names(kernel: JitFunction) -> set[str]:
-    """Names whose value comes from `tl.program_id`, directly or through others."""
-    found: set[str] = set()
-    for _ in range(4):
-        for node in ast.walk(kernel.node):
-            if isinstance(node, ast.Assign):
-                depends = "program_id" in ast.unparse(node.value) or names_in(node.value) & found
-                text = ast.unparse(node.value)
-                loaded = "tl.load" in text
-                if depends and not loaded and "tl.arange" not in text:
-                    found |= names_stored(node)
-    return found

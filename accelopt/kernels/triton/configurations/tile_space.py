@@ -5,14 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 from itertools import chain, zip_longest
-from typing import NamedTuple
 
-from accelopt.kernels.triton.configurations.autotuning import tiles_of, with_configurations
-from accelopt.kernels.triton.configurations.knobs import Knob, set_options, with_own_grid
-from accelopt.kernels.triton.configurations.launch_configurations import (
-    LaunchConfiguration,
-    configurations,
-)
+from accelopt.kernels.triton.configurations.launch_configurations import LaunchConfiguration
+from accelopt.kernels.triton.configurations.launch_sites import Site, site_of
 from accelopt.kernels.triton.configurations.source import Launch, Source, is_range
 from accelopt.knob_space import KnobSpec, Parameter, Space
 
@@ -21,22 +16,13 @@ MANY_WARPS, MANY_STAGES = (1, 2, 4, 8, 16, 32), (1, 2, 3, 4)
 DEFAULT_WARPS, DEFAULT_STAGES = 4, 3  # where a launch says nothing (Triton's own)
 
 
-class _Site(NamedTuple):
-    """A launch with its tiles; `prefix` tells its knobs from those of other launches."""
-
-    launch: Launch
-    tiles: list[Knob]
-    prefix: str
-
-
 def tile_space(text: str, name: str = "") -> Space | None:
     """Tiles and launch options of every launch in a solution; None where nothing is launched, or the
     text is not Python."""
     try:
-        source = with_own_grid(Source(text))
+        sites = _sites(Source(text))
     except SyntaxError:
         return None
-    sites = _sites(source)
     lists = [_standard(site) for site in sites]
     knobs = [
         knob for site, listed in zip(sites, lists, strict=True) for knob in _knobs(site, listed)
@@ -49,57 +35,43 @@ def tile_space(text: str, name: str = "") -> Space | None:
     return Space(kernel=name, knobs=tuple(knobs), standard=standard)
 
 
-def _standard(site: _Site) -> list[dict[str, Parameter]]:
+def _standard(site: Site) -> list[dict[str, Parameter]]:
     """The configurations that are standard for the kind of a launch's kernel, by the names of its knobs."""
     found = list[dict[str, Parameter]]()
-    for choice in configurations(site.launch.kernel, site.tiles):
-        values: dict[str, Parameter] = {**dict(choice.tiles), WARPS: choice.warps}
-        if choice.stages is not None:
-            values[STAGES] = choice.stages
+    for choice in site.choices:
+        options = {WARPS: choice.warps, STAGES: choice.stages}
+        values = {**dict(choice.tiles), **{k: v for k, v in options.items() if v is not None}}
         found.append({f"{site.prefix}{name}": value for name, value in values.items()})
     return found
 
 
 def with_values(text: str, values: Mapping[str, Parameter]) -> str:
     """The solution with its knobs set. An autotuned kernel is left this one configuration."""
-    text = with_own_grid(Source(text)).text
     for number in range(len(_sites(Source(text)))):
         source = Source(text)
-        text = _set(source, _sites(source)[number], values)
+        site = _sites(source)[number]
+        given = {name.removeprefix(site.prefix): int(value) for name, value in values.items()
+                 if name.startswith(site.prefix)}  # fmt: skip
+        tiles = {tile.name: tile.value for tile in site.tiles}
+        if site.kernel.autotune is not None:
+            given = {**tiles, WARPS: DEFAULT_WARPS, **given}
+        chosen = tuple((name, given[name]) for name in tiles if name in given)
+        choice = LaunchConfiguration(chosen, given.get(WARPS), given.get(STAGES))
+        text = site.configured(source, [choice])
     return text
 
 
-def _set(source: Source, site: _Site, values: Mapping[str, Parameter]) -> str:
-    launch, prefix = site.launch, site.prefix
-    given = {name.removeprefix(prefix): int(value) for name, value in values.items()
-             if name.startswith(prefix)}  # fmt: skip
-    if launch.kernel.autotune is not None:
-        tiles = tuple((knob.name, given.get(knob.name, knob.value)) for knob in site.tiles)
-        choice = LaunchConfiguration(tiles, given.get(WARPS, DEFAULT_WARPS), given.get(STAGES))
-        return with_configurations(source, launch.kernel, [choice]) or source.text
-    edits = [
-        edit for knob in site.tiles if knob.name in given for edit in knob.set_to(given[knob.name])
-    ]
-    options = {name: given[name] for name in (WARPS, STAGES) if name in given}
-    return source.edited([*edits, *set_options(source, launch, options)])
-
-
-def _sites(source: Source) -> list[_Site]:
+def _sites(source: Source) -> list[Site]:
     """The launches whose knobs can be set, each kernel once."""
     first: dict[str, Launch] = {}
     for launch in source.launches:
         first.setdefault(launch.kernel.name, launch)
-    return [
-        _Site(
-            launch,
-            [tile for tile in tiles_of(source, launch) if tile.value],
-            f"{name}." if len(first) > 1 else "",
-        )
-        for name, launch in first.items()
-    ]
+    sites = (site_of(source, launch, f"{name}." if len(first) > 1 else "")
+             for name, launch in first.items())  # fmt: skip
+    return [site._replace(tiles=[tile for tile in site.tiles if tile.value]) for site in sites]
 
 
-def _knobs(site: _Site, standard: Sequence[Mapping[str, Parameter]]) -> list[KnobSpec]:
+def _knobs(site: Site, standard: Sequence[Mapping[str, Parameter]]) -> list[KnobSpec]:
     launch = site.launch
     found = []
     for tile in site.tiles:

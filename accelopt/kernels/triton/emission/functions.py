@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 
 from accelopt.kernels.triton.emission.schedule import NotEmitted
@@ -82,16 +83,9 @@ def float_text(function: str, arguments: Sequence[str]) -> str:
 
 
 def closed(text: str) -> str:
-    """The text in brackets, where what stands around it could bind a part of it."""
-    start, depth = text.find("("), 0
-    if text.replace(".", "").replace("_", "").isalnum():
-        return text
-    for n, letter in enumerate(text):
-        depth += (letter == "(") - (letter == ")")
-        if depth == 0 and n >= start >= 0 and n < len(text) - 1:
-            return f"({text})"
-    bare = text[: max(start, 0)].replace(".", "").replace("_", "")
-    return text if start == 0 or bare.isalnum() else f"({text})"
+    """The text in brackets, where what stands around it could bind a part of it. Brackets more than Python needs
+    are left out when the kernel is whole."""
+    return text if re.fullmatch(r"[\w.]+(\([^()]*\))?", text) else f"({text})"
 
 
 def power_text(base: str, exponent: float) -> str:
@@ -110,28 +104,6 @@ def number_text(value: float) -> str:
     if math.isinf(value) or math.isnan(value):
         return f'float("{value}")'
     return repr(float(value)) if value >= 0 else f"({float(value)!r})"
-
-
-def bare(text: str) -> str:
-    """A text without brackets around all of it."""
-    if not (text.startswith("(") and text.endswith(")")):
-        return text
-    depth = 0
-    for n, letter in enumerate(text):
-        depth += (letter == "(") - (letter == ")")
-        if depth == 0 and n < len(text) - 1:
-            return text
-    inner = text[1:-1]
-    return text if _has_comma(inner) else inner
-
-
-def _has_comma(text: str) -> bool:
-    depth = 0
-    for letter in text:
-        depth += (letter in "([") - (letter in ")]")
-        if letter == "," and not depth:
-            return True
-    return False
 
 
 def is_name(text: str) -> bool:

@@ -383,7 +383,6 @@ def joined(group: Group) -> Group:
         families.setdefault(roles[axis], []).append(axis)
     along = {m.definition.along for m in group.members if isinstance(m.definition, ir.Scan)}
     moved: dict[Axis, Index] = {}
-    order: dict[Axis, tuple[Axis, ...]] = {}
     for axes in families.values():
         if len(axes) < 2 or along & set(axes):
             continue
@@ -392,9 +391,8 @@ def joined(group: Group) -> Group:
         for axis in axes:
             step //= axis.extent
             moved[axis] = index_of(whole) // step % axis.extent
-        order[whole] = tuple(axes)
     if moved:
-        group = Group(tuple(_joined(member, moved, order) for member in group.members))
+        group = Group(tuple(_joined(member, moved) for member in group.members))
     return _looked_up_alike(group)
 
 
@@ -428,7 +426,7 @@ def _looked_up_alike(group: Group) -> Group:
     return Group(tuple(found))
 
 
-def _joined(member: Member, moved: Substitution, order: Mapping[Axis, tuple[Axis, ...]]) -> Member:
+def _joined(member: Member, moved: Substitution) -> Member:
     definition = member.definition
     made = ir.with_expressions(
         definition, [ir.substituted(e, moved, {}) for e in ir.expressions_of(definition)]

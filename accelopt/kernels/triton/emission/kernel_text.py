@@ -20,7 +20,6 @@ from accelopt.kernels.triton.emission.functions import (
     COMBINED,
     FORMATS,
     OVER_AXIS,
-    bare,
     closed,
     number_text,
 )
@@ -45,11 +44,11 @@ class KernelText:
 
     def __init__(
         self, name: str, group: Group, kernel: Kernel, arrays: Mapping[str, ir.Array],
-        stored: set[str], precision: str,
+        stored: set[str],
     ) -> None:  # fmt: skip
         self.name, self.group, self.tiles = name, group, Tiles(group, kernel, stored)
         self.kernel, self.walked = kernel, self.tiles.walked
-        self.arrays, self.stored, self.precision = arrays, stored, precision
+        self.arrays, self.stored = arrays, stored
         self.blocks = blocks_of(self.tiles, arrays, stored) if kernel.descriptors else {}
         self.values = ValueText(self.tiles, arrays, self._member, self.blocks)
         own = {member.out for member in group.members}
@@ -405,7 +404,7 @@ class KernelText:
         if not self._at_end(member):
             value = self._over_axes(value, definition)
         text = COMBINED[definition.combiner].format(variable, value)
-        scope.add(f"{variable} = {bare(text)}")
+        scope.add(f"{variable} = {text}")
 
     def _end(self, member: Member) -> None:
         definition = member.definition
@@ -445,7 +444,7 @@ class KernelText:
         masks = self.values.overhang([a for a in dims if a in definition.reduced], dims)
         if masks:
             neutral = number_text(NEUTRAL[definition.combiner])
-            value = f"tl.where({' & '.join(masks)}, {bare(value)}, {neutral})"
+            value = f"tl.where({' & '.join(masks)}, {value}, {neutral})"
         return value
 
     def _dot(self, variable: str, product: Contraction, dims: Axes) -> None:
@@ -462,7 +461,7 @@ class KernelText:
         for expression, own in sides:
             texts.append(self._operand(expression, own, inner, kind))
         scope = self.values.inner if self.values.inner is not None else self.values.outer
-        precise = "" if kind != "float32" else f', input_precision="{self.precision}"'
+        precise = "" if kind != "float32" else ', input_precision="tf32"'
         scope.add(f"{variable} = tl.dot({texts[0]}, {texts[1]}, {variable}{precise})")
 
     def _operand(self, expression: ir.Expression, dims: Axes, inner: Axis, kind: str) -> str:
@@ -474,9 +473,9 @@ class KernelText:
         text = self.values.whole(text, expression, dims)
         masks = self.values.overhang([inner], dims)
         if masks and not isinstance(expression, ir.Read):
-            text = f"tl.where({masks[0]}, {bare(text)}, 0.0)"
+            text = f"tl.where({masks[0]}, {text}, 0.0)"
             text = text if kind == "float32" else f"{text}.to({FORMATS[kind]})"
-        return bare(text)
+        return text
 
     def _rescale(self, alpha: ir.Expression, now: set[str], dims: Axes) -> str:
         """What a running sum is multiplied by."""
@@ -494,9 +493,9 @@ class KernelText:
                 nothing = (
                     f'({self.values.outer.held[n].text}_before == float("-inf"))' for n in names
                 )
-                text = f"tl.where({' & '.join(nothing)}, 0.0, {bare(text)})"
+                text = f"tl.where({' & '.join(nothing)}, 0.0, {text})"
             name = self.values.fresh("rescaled")
-            scope.add(f"{name} = {bare(text)}")
+            scope.add(f"{name} = {text}")
             scope.known[key] = Text(name, "float32")
             self.values.outer.held[f"{name}@"] = Held(name, own)
         name = scope.known[key].text
@@ -549,7 +548,7 @@ class KernelText:
             facts = tuple(Fact(test, self.values.value(test, dims, ()).text) for test in tests)
             value = self.values.single(self.values.value(definition.expression, dims, facts))
             value = self.values.whole(value, definition.expression, dims)
-        scope.add(f"{variable} = {bare(value)}")
+        scope.add(f"{variable} = {value}")
         scope.held[member.out] = Held(variable, dims)
         if scope is self.values.outer or stored:
             self._store(member)
@@ -566,10 +565,10 @@ class KernelText:
         )
         factor = self.values.single(self.values.value(scan.factor, dims, ()))
         if scan.factor == ir.Constant(1.0) and scan.initial == ir.Constant(0.0):
-            return f"tl.cumsum({bare(term)}, {along})"
+            return f"tl.cumsum({term}, {along})"
         factor = self.values.whole(factor, scan.factor, dims)
         self.values.helpers.add("_recurrence")
-        pair = f"({bare(factor)}, {bare(term)})"
+        pair = f"({factor}, {term})"
         scope, names = self.values.outer, [self.values.fresh(n) for n in ("scale", "scanned")]
         scope.add(f"{', '.join(names)} = tl.associative_scan({pair}, {along}, _recurrence)")
         if scan.initial == ir.Constant(0.0):

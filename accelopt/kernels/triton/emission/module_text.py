@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import keyword
 import math
 from collections.abc import Mapping
@@ -28,25 +29,12 @@ from accelopt.kernels.triton.emission.simplifying import simplified
 from accelopt.kernels.triton.emission.splitting import in_two
 from accelopt.kernels.triton.emission.tiles import Tiles
 from accelopt.kernels.triton.emission.value_text import RESERVED
+from accelopt.parsing import parse_python
 
 Arrays = Mapping[str, Array]
 IMPORTS = ("import torch", "import triton", "import triton.language as tl",
            "from triton.tools.tensor_descriptor import TensorDescriptor")  # fmt: skip
 """What kernels need, the last where they have descriptors."""
-HEAD = '''"""{title}"""
-
-{imports}
-
-'''
-EXPECT = '''
-def _expected(name, tensor, shape, dtype):
-    """The tensor, its elements beside each other. The kernels are for its size and format."""
-    if tuple(tensor.shape) != shape or tensor.dtype != dtype:
-        raise ValueError(
-            f"{name} is {tuple(tensor.shape)} {tensor.dtype}; these kernels are for {shape} {dtype}"
-        )
-    return tensor.contiguous()
-'''
 
 
 def _returned_as_given(algorithm: Algorithm) -> Algorithm:
@@ -119,11 +107,11 @@ def kernels_text(algorithm: Algorithm, schedule: Schedule) -> KernelsText:
         later = {name for other in groups[number + 1 :] for name in needs(other)}
         name = f"kernel_{number}"
         stored = {m.out for m in group.members if m.out in results or m.out in later}
-        text = KernelText(name, group, kernel, arrays, stored, schedule.precision)
+        text = KernelText(name, group, kernel, arrays, stored)
         over = {out: own[out] for out in text.parameters if out in own and out not in made
                 and _in_place(out, own[out], groups, text.tiles, arrays)}  # fmt: skip
         text.waits = any(_moves(*pair, text.tiles, arrays) for pair in over.items())
-        kernels.append("\n".join(text.lines()) + "\n")
+        kernels.append(ast.unparse(parse_python("\n".join(text.lines()))) + "\n")
         helpers |= text.values.helpers
         for out in (p for p in text.parameters if p not in made):
             made.add(out)
@@ -150,21 +138,6 @@ def kernels_text(algorithm: Algorithm, schedule: Schedule) -> KernelsText:
     called = [HELPERS[helper] for helper in HELPERS if helper in helpers]
     imports = IMPORTS[: 4 if any(kernel.descriptors for kernel in schedule.kernels) else 3]
     return KernelsText(imports, (*called, *kernels), tuple(launches))
-
-
-def source_of(algorithm: Algorithm, schedule: Schedule, entry: str = "run") -> str:
-    """A module with the kernels and a function that is given the Algorithm's inputs and returns its results;
-    it refuses tensors of other sizes. Raises NotEmitted."""
-    text = kernels_text(algorithm, schedule)
-    lines = [f"def {entry}({', '.join(array.name for array in algorithm.inputs)}):"]
-    for array in algorithm.inputs:
-        given = f"{array.given!r}, torch.{array.dtype}"
-        lines.append(f'    {array.name} = _expected("{array.name}", {array.name}, {given})')
-    lines += [f"    {line}" for line in text.launches]
-    title = f"Kernels of {algorithm.name}, written from what it computes."
-    parts = [*text.kernels, EXPECT.strip() + "\n", "\n".join(lines) + "\n"]
-    head = HEAD.format(title=title, imports="\n".join(text.imports))
-    return head + "\n" + "\n\n".join(parts)
 
 
 def _in_place(out: str, array: str, groups: list[Group], tiles: Tiles, arrays: Arrays) -> bool:

@@ -30,14 +30,7 @@ from accelopt.kernels.triton.emission.groups import (
 )
 from accelopt.kernels.triton.emission.module_text import prepared
 from accelopt.kernels.triton.emission.prices import price
-from accelopt.kernels.triton.emission.schedule import (
-    Kernel,
-    NotEmitted,
-    Precision,
-    Schedule,
-    Split,
-    Tile,
-)
+from accelopt.kernels.triton.emission.schedule import Kernel, NotEmitted, Schedule, Split, Tile
 from accelopt.kernels.triton.emission.segments import segments_in
 from accelopt.kernels.triton.emission.simplifying import product_in
 from accelopt.kernels.triton.emission.tiles import LEAST_OF_DOT, Tiles, power_of_two
@@ -83,27 +76,23 @@ class _Choice:
         return self.options[0][0]
 
 
-def plans(
-    algorithm: Algorithm, gpu: GPU, most: int = 8, precision: Precision = "tf32"
-) -> list[Plan]:
+def plans(algorithm: Algorithm, gpu: GPU, most: int = 8) -> list[Plan]:
     """The schedules that are expected to take least time. Raises NotEmitted where a definition has none."""
     if len(algorithm.definitions) > MOST_DEFINITIONS:
         raise NotEmitted(
             f"{len(algorithm.definitions)} definitions are more than the {MOST_DEFINITIONS} that are scheduled"
         )
     plain = prepared(algorithm)
-    ways = [_ranked(algorithm, gpu, most, precision, "")]
+    ways = [_ranked(algorithm, gpu, most, "")]
     for segments in segments_in(plain):
         with suppress(NotEmitted):
-            ways.append(_ranked(algorithm, gpu, most, precision, segments.name))
+            ways.append(_ranked(algorithm, gpu, most, segments.name))
     # How long segments are is not known: the fastest of each way, in turn.
     turns = itertools.chain.from_iterable(itertools.zip_longest(*ways))
     return [plan for plan in turns if plan is not None][:most]
 
 
-def _ranked(
-    algorithm: Algorithm, gpu: GPU, most: int, precision: Precision, segments: str
-) -> list[Plan]:
+def _ranked(algorithm: Algorithm, gpu: GPU, most: int, segments: str) -> list[Plan]:
     """The schedules of rows as they are, or segment by segment, that are expected to take least time."""
     found: dict[Schedule, float] = {}
     best: list[Plan] = []
@@ -112,15 +101,13 @@ def _ranked(
         for alike in (False, True):
             try:
                 ready = prepared(algorithm, splits, segments)
-                choices = _grouped(ready, gpu, precision, alike, known)
+                choices = _grouped(ready, gpu, alike, known)
             except NotEmitted:
                 if splits or alike:
                     continue
                 raise
             for n, (kernels, seconds) in enumerate(_combinations(choices, most)):
-                schedule = Schedule(
-                    kernels=kernels, segments=segments, splits=splits, precision=precision
-                )
+                schedule = Schedule(kernels=kernels, segments=segments, splits=splits)
                 if n == 0 and schedule not in found:
                     best.append(Plan(schedule, seconds))
                 found.setdefault(schedule, seconds)
@@ -175,7 +162,7 @@ def _alike(algorithm: Algorithm, parts: Mapping[str, int]) -> Iterator[Split]:
 
 
 def _grouped(
-    algorithm: Algorithm, gpu: GPU, precision: Precision, alike: bool,
+    algorithm: Algorithm, gpu: GPU, alike: bool,
     known: dict[tuple[str, ...], _Choice | NotEmitted],
 ) -> list[_Choice]:  # fmt: skip
     """The definitions in kernels, in an order in which they can be launched. Where only those that are
@@ -195,7 +182,7 @@ def _grouped(
         if names not in known:
             stored = [n for n in names if n in results or readers.get(n, set()) - {*names}]
             try:
-                options = _options(joined(raw), names, arrays, stored, gpu, precision)
+                options = _options(joined(raw), names, arrays, stored, gpu)
                 known[names] = _Choice(names, raw, options)
             except NotEmitted as error:
                 known[names] = error
@@ -303,7 +290,6 @@ def _combinations(choices: Sequence[_Choice], most: int) -> list[tuple[tuple[Ker
 
 def _options(
     group: Group, names: tuple[str, ...], arrays: Mapping[str, Array], stored: Sequence[str], gpu: GPU,
-    precision: Precision,
 ) -> tuple[tuple[float, Kernel], ...]:  # fmt: skip
     """Ways of computing a group, those that differ most in their tiles among the fastest. Raises
     NotEmitted."""
@@ -311,10 +297,10 @@ def _options(
     refusal: NotEmitted | None = None
     for kernel in _described(group, _kernels(group, names, arrays), arrays, gpu):
         try:
-            found = price(group, kernel, arrays, stored, gpu, precision)
+            found = price(group, kernel, arrays, stored, gpu)
             if Tiles(group, kernel, stored).packable is not None:
                 packed = kernel.model_copy(update={"packed": True})
-                other = price(group, packed, arrays, stored, gpu, precision)
+                other = price(group, packed, arrays, stored, gpu)
                 kernel, found = min((found, kernel), (other, packed), key=lambda p: p[0].seconds)[
                     ::-1
                 ]
@@ -323,7 +309,7 @@ def _options(
             limit = gpu.registers // (2 * kernel.warps * gpu.warp_threads)
             if kernel.warps in LIMITED_WARPS and found.registers > limit:
                 limited = kernel.model_copy(update={"registers": limit})
-                seconds = price(group, limited, arrays, stored, gpu, precision).seconds
+                seconds = price(group, limited, arrays, stored, gpu).seconds
                 priced.append((seconds * uneven, limited))
         except NotEmitted as error:
             refusal = refusal or error

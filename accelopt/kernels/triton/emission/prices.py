@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import ml_dtypes
 import numpy as np
 
 from accelopt.algorithm import ir
@@ -60,8 +61,6 @@ AGAIN = 0.35
 DOT_REACHED, DESCRIBED_REACHED = 0.75, 0.95
 """By loads of pointers, and of descriptors: 8192 x 4096 x 4096 in fp16 by tiles of 128 x 256 x 64 took an H100
 0.482 and 0.378 ms."""
-SINGLE_IN_THREE = 3
-"""Products of tf32 that one of fp32 takes as `tf32x3`."""
 
 
 class Price(NamedTuple):
@@ -90,9 +89,8 @@ class _Work:
 
 
 def price(
-    group: Group, kernel: Kernel, arrays: Mapping[str, ir.Array], stored: Iterable[str], gpu: GPU,
-    precision: str = "tf32",
-) -> Price:  # fmt: skip
+    group: Group, kernel: Kernel, arrays: Mapping[str, ir.Array], stored: Iterable[str], gpu: GPU
+) -> Price:
     """The expected time. Raises NotEmitted for tiles that no multiprocessor holds, or that make several
     programs store the same elements."""
     stored = set(stored)
@@ -145,7 +143,7 @@ def price(
         / (gpu.gigabytes_per_second * 1e9 * 0.92)
         / min(1.0, reach * used * 1.6),
         "caches": traffic / (gpu.l2_gigabytes_per_second * 1e9 * SHARED_LOADS) / used,
-        "products": _product_seconds(work, gpu, precision, kernel.warps) * rounds * core,
+        "products": _product_seconds(work, gpu, kernel.warps) * rounds * core,
         "elements": work.elements / (gpu.single_results_per_clock * clock) * rounds,
         "special": work.special / (gpu.special_results_per_clock * clock) * rounds,
     }
@@ -167,14 +165,11 @@ def price(
     return Price(seconds, registers, work.shared, limit)
 
 
-def _product_seconds(work: _Work, gpu: GPU, precision: str, warps: int) -> float:
+def _product_seconds(work: _Work, gpu: GPU, warps: int) -> float:
     """Of one program's products, were all multiprocessors its own."""
     total = 0.0
     for kind, flops in work.flops.items():
-        peak = gpu.half_tflops * 1e12
-        if kind not in NARROW:
-            slow = {"tf32": 1, "tf32x3": SINGLE_IN_THREE}.get(precision)
-            peak = gpu.single_tflops * 1e12 if slow is None else peak / 2 / slow
+        peak = gpu.half_tflops * 1e12 / (1 if kind in NARROW else 2)  # fp32 is taken as TF32
         total += flops / (peak * (1.0 if warps >= 4 else 0.7))
     return total
 
@@ -193,11 +188,8 @@ def _size(tiles: Tiles, axes: Iterable[Axis]) -> int:
 
 def item_bytes(array: ir.Array) -> int:
     """Of an element."""
-    if array.dtype not in FORMATS:
-        return 4
-    return {"bfloat16": 2, "bool": 1}.get(array.dtype) or (
-        1 if array.dtype.startswith("float8") else np.dtype(array.dtype).itemsize
-    )
+    named = getattr(ml_dtypes, array.dtype, array.dtype) if array.dtype in FORMATS else "float32"
+    return np.dtype(named).itemsize
 
 
 def _evaluated(tiles: Tiles) -> dict[int, list[Member]]:

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import BaseModel, ConfigDict
-
-Precision = Literal["tf32", "tf32x3", "ieee"]
-"""How the tensor cores take fp32 operands."""
 
 
 class NotEmitted(Exception):
@@ -65,4 +60,3 @@ class Schedule(BaseModel):
     kernels: tuple[Kernel, ...]
     segments: str = ""
     splits: tuple[Split, ...] = ()
-    precision: Precision = "tf32"

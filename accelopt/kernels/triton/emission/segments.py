@@ -1,8 +1,8 @@
 """Rows whose segment is looked up, computed segment by segment.
 
-A kernel that has a program a row asks which sequence its row is of: the last `k` with `start[k] <= row`, or
-how many sequences end before it. Rows of one sequence read the same keys, so they are computed side by side:
-row `start[k] + i` of segment `k`, for all `k` and `i`, each stored where it lies. Starts are taken to rise.
+A kernel that has a program a row asks which sequence its row is of: the last `k` with `start[k] <= row`. Rows of one
+sequence read the same keys, so they are computed side by side: row `start[k] + i` of segment `k`, for all `k` and `i`,
+each stored where it lies. Starts are taken to rise.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from accelopt.algorithm import ir
-from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.index import Axis, index_of
 from accelopt.algorithm.value_nodes import NEUTRAL
 from accelopt.kernels.triton.emission.runtime_bounds import bound_by, sum_of, terms_of
 from accelopt.kernels.triton.emission.simplifying import simple, tests_of
@@ -35,7 +35,7 @@ def segments_in(algorithm: ir.Algorithm) -> Iterator[Segments]:
             isinstance(definition, ir.Reduce)
             and len(definition.axes) == len(definition.reduced) == 1
         ):
-            found = _last_begun(definition) or _ended_before(definition, algorithm)
+            found = _last_begun(definition)
             if found is not None and by_segments(algorithm, found.name) is not None:
                 yield found
 
@@ -68,42 +68,6 @@ def _last_begun(definition: ir.Reduce) -> Segments | None:
     return Segments(definition.out, row, number, start, end)
 
 
-def _ended_before(definition: ir.Reduce, algorithm: ir.Algorithm) -> Segments | None:
-    """The number of `k` with `x[k + 1] - x[0] <= row`."""
-    (row,), (number,) = definition.axes, definition.reduced
-    bound = bound_by(definition.expression) if definition.combiner == "add" else None
-    if bound is None or bound.strict or bound.index != index_of(row):
-        return None
-    end = sum_of((_sum_up_to(term, algorithm), -factor) for term, factor in bound.terms)
-    end = sum_of(terms_of(end)[0])
-    start = ir.substituted(end, {number: index_of(number) - 1}, {})
-    return Segments(definition.out, row, number, start, end)
-
-
-def _sum_up_to(term: ir.Expression, algorithm: ir.Algorithm) -> ir.Expression:
-    """A running sum of `x[k + 1] - x[k]` as `x[k + 1] - x[0]`; another number as it is."""
-    found = [d for d in algorithm.definitions if isinstance(term, ir.Read) and d.out == term.array]
-    if not found or not isinstance(found[0], ir.Scan) or not isinstance(term, ir.Read):
-        return term
-    scan = found[0]
-    plain = (scan.scale, scan.factor, scan.combine) == ("multiply", ir.Constant(1.0), "add")
-    added = [one for one, factor in terms_of(scan.term)[0] if factor == 1]
-    if (
-        not plain
-        or scan.initial != ir.Constant(0.0)
-        or len(added) != 1
-        or scan.axes != (scan.along,)
-    ):
-        return term
-    begun = ir.substituted(added[0], {scan.along: index_of(scan.along) - 1}, {})
-    if terms_of(scan.term) != (frozenset({(added[0], 1), (begun, -1)}), Index()):
-        return term
-    first = ir.substituted(begun, {scan.along: Index()}, {})
-    return ir.Apply(
-        "subtract", (ir.substituted(added[0], {scan.along: term.indices[0]}, {}), first)
-    )
-
-
 def _following(number: ir.Expression, axis: Axis) -> ir.Expression:
     return ir.substituted(number, {axis: index_of(axis) + 1}, {})
 
@@ -112,7 +76,7 @@ def by_segments(algorithm: ir.Algorithm, name: str) -> ir.Algorithm | None:
     """The same with rows computed segment by segment; None where that has no form."""
     (definition,) = (d for d in algorithm.definitions if d.out == name)
     assert isinstance(definition, ir.Reduce)
-    found = _last_begun(definition) or _ended_before(definition, algorithm)
+    found = _last_begun(definition)
     assert found is not None
     made, rows = list[ir.Definition](), _Rows(found)
     results = {array.name for array in algorithm.outputs}

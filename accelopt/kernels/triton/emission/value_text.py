@@ -21,7 +21,6 @@ from accelopt.kernels.triton.emission.functions import (
     COMPARISONS,
     FORMATS,
     LOGICAL,
-    bare,
     closed,
     float_text,
     is_name,
@@ -35,7 +34,7 @@ from accelopt.kernels.triton.emission.schedule import NotEmitted
 from accelopt.kernels.triton.emission.simplifying import tests_of, unguarded
 from accelopt.kernels.triton.emission.tiles import Axes, Tiles
 
-LONGEST = 72
+LONGEST = 76
 """Of a text that stands inside of another one."""
 RESERVED = ("torch", "triton", "tl", "program", "first", "height", "TensorDescriptor", "segment",
             "packed", "tiles_until", "tiles_before", "own_segment")  # fmt: skip
@@ -217,7 +216,7 @@ class ValueText:
         ):
             hint = expression.function
         name = self.fresh(hint.partition("@")[0])
-        scope.add(f"{name} = {bare(made.text)}")
+        scope.add(f"{name} = {made.text}")
         return Text(name, made.kind)
 
     def _guarded(self, expression: ir.Expression) -> bool:
@@ -278,9 +277,9 @@ class ValueText:
                 Text(self.single(t), "float32") if kind == "float32" else t for t in (yes, no)
             )
             if kind != "float32":
-                text = f"tl.where({test}, {bare(yes.text)}, {bare(no.text)}).to({FORMATS[kind]})"
+                text = f"tl.where({test}, {yes.text}, {no.text}).to({FORMATS[kind]})"
                 return Text(text, kind)
-        return Text(f"tl.where({test}, {bare(yes.text)}, {bare(no.text)})", yes.kind)
+        return Text(f"tl.where({test}, {yes.text}, {no.text})", yes.kind)
 
     def _applied(self, expression: ir.Apply, dims: Axes, facts: Facts) -> Text:
         name = expression.function
@@ -326,10 +325,10 @@ class ValueText:
             return Text(f"({parts[0]} {sign} {parts[1]})", "int")
         texts = [self.single(g) for g in given]
         if name == "power" and is_number(texts[1]):
-            base = self._once(texts[0], dims, expression)
+            base = self._once(texts[0], expression)
             return Text(power_text(base, float(texts[1].strip("()"))), "float32")
         if name in _REPEATING:
-            texts = [self._once(text, dims, expression) for text in texts]
+            texts = [self._once(text, expression) for text in texts]
         text = float_text(name, texts)
         self.helpers |= {helper for helper in _HELPERS if f"{helper}(" in text}
         return Text(text, "float32")
@@ -367,20 +366,20 @@ class ValueText:
         if name in ("exp", "sigmoid"):
             text = closed(self.single(self.value(inner, dims, facts)))
             scale = _times((-factor if name == "sigmoid" else factor) / LN_2)
-            power = f"tl.exp2({text if scale else bare(text)}{scale})"
+            power = f"tl.exp2({text}{scale})"
             return power if name == "exp" else f"(1.0 / (1.0 + {power}))"
         if not isinstance(inner, ir.Apply) or inner.function != "log":
             return None
         text = self.single(self.value(inner.arguments[0], dims, facts))
-        return f"tl.log2({bare(text)}){_times(factor * LN_2)}"
+        return f"tl.log2({text}){_times(factor * LN_2)}"
 
-    def _once(self, text: str, dims: Axes, expression: ir.Expression) -> str:
+    def _once(self, text: str, expression: ir.Expression) -> str:
         """A text that may stand twice."""
         if is_name(text) or is_number(text):
             return text
         scope = self.inner if self.varies(expression) and self.inner is not None else self.outer
         name = self.fresh("part")
-        scope.add(f"{name} = {bare(text)}")
+        scope.add(f"{name} = {text}")
         return name
 
     def _alike(self, given: Sequence[Text]) -> list[str]:
@@ -398,7 +397,7 @@ class ValueText:
         if given.kind == "float32":
             return given.text
         if given.kind == "bool":
-            return f"tl.where({bare(given.text)}, 1.0, 0.0)"
+            return f"tl.where({given.text}, 1.0, 0.0)"
         if given.kind == "int":
             return f"({given.text} * 1.0)"
         return f"{closed(given.text)}.to(tl.float32)"
@@ -463,7 +462,7 @@ class ValueText:
         self._zeroing = zeroing
         text = at.text if at.kind == "int" else f"{closed(self.single(at))}.to(tl.int32)"
         before, moving = dict(self._bound), set(self._moving)
-        self._bound[expression.axis] = Text(self._once(text, dims, expression.at), "int")
+        self._bound[expression.axis] = Text(self._once(text, expression.at), "int")
         if self.varies(expression.at):
             self._moving.add(expression.axis)
         try:
@@ -553,7 +552,7 @@ class ValueText:
             return value
         if not self._dimensions(expression) & set(dims):
             return f"tl.full([{shape}], 0.0, tl.float32) + {value}"
-        return f"tl.broadcast_to({bare(value)}, [{shape}])"
+        return f"tl.broadcast_to({value}, [{shape}])"
 
     def _dimensions(self, expression: ir.Expression) -> set[Axis]:
         found: set[Axis] = set()

@@ -210,7 +210,7 @@ def test_what_a_round_must_be_like(starter):
     good = Timed(
         latencies=(1.0,), seals=((1,),), changed=0, shared=False, difference=0.0, launches=1
     )
-    reply_rules.accept_round(task(starter), good, 1, 8)
+    reply_rules.accept_round(good, 1, 8)
     for changed, said in (
         ({"shared": True}, "the same memory"),
         ({"difference": float("nan")}, "differ by nan"),
@@ -220,7 +220,7 @@ def test_what_a_round_must_be_like(starter):
         ({"grown_bytes": 8}, "keeps 0 MB"),
     ):
         with pytest.raises(reply_rules.Ended, match=said):
-            reply_rules.accept_round(task(starter), good.model_copy(update=changed), 1, 8)
+            reply_rules.accept_round(good.model_copy(update=changed), 1, 8)
 
 
 def test_a_compiled_solutions_own_kernels_do_its_work(starter):

@@ -18,12 +18,12 @@ from accelopt.hardware.gpus import H100
 from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Workload
 from accelopt.kernels.gpu.cases import one_file
 from accelopt.kernels.triton.emission.groups import Group, arrays_of, member_of
-from accelopt.kernels.triton.emission.module_text import groups_of, prepared, source_of
+from accelopt.kernels.triton.emission.module_text import groups_of, kernels_text, prepared
 from accelopt.kernels.triton.emission.planning import plans
 from accelopt.kernels.triton.emission.prices import price
 from accelopt.kernels.triton.emission.rounding import rounded
 from accelopt.kernels.triton.emission.schedule import Kernel, NotEmitted, Schedule, Split, Tile
-from accelopt.kernels.triton.emission.solutions import candidates
+from accelopt.kernels.triton.emission.solutions import beside, candidates
 from accelopt.kernels.triton.emission.tiles import Tiles
 from accelopt.kernels.triton.lift.confined import lift_kernel
 from accelopt.kernels.triton.lift.lifting import Like, lift_launches
@@ -59,6 +59,13 @@ CASES = {
     ],
 }  # fmt: skip
 STARTERS = Path(__file__).parents[4] / "experiments" / "flb_optimize" / "starter_trace"
+
+
+def source_of(algorithm, schedule):
+    """A module with the kernels of a schedule alone."""
+    names = [array.name for array in algorithm.inputs]
+    start = f"def run({', '.join(names)}):\n    raise ValueError('made for other tensors')\n"
+    return beside(start, "run", algorithm, kernels_text(algorithm, schedule), names, {})
 
 
 def _lifted(name):
@@ -143,8 +150,8 @@ def test_what_is_written_runs_in_the_interpreter(tmp_path):
         first, second, *_, walked = _schedules(algorithm)
         for number, schedule in enumerate([first, second, walked, _described(walked)]):
             own = f"{name.replace(' ', '_')}_{number}"
-            exact = schedule.model_copy(update={"precision": "ieee"})
-            (tmp_path / f"{own}.py").write_text(source_of(algorithm, exact))
+            text = source_of(algorithm, schedule).replace('"tf32"', '"ieee"')
+            (tmp_path / f"{own}.py").write_text(text)
             np.savez(tmp_path / f"{own}.npz", *_arrays(name))
             wanted[own] = _values(algorithm, _arrays(name))
     script = (
@@ -218,7 +225,7 @@ def test_an_attention_is_one_kernel_that_ends_at_the_diagonal():
     walked = _schedules(algorithm)[-1]
     text = source_of(algorithm, walked)
     loops = [line for line in text.splitlines() if line.strip().startswith("for ")]
-    assert len(loops) == 2 and "tl.minimum(128, (" in loops[1]
+    assert len(loops) == 2 and "tl.minimum(128, " in loops[1]
     before = text[text.index(loops[0]) : text.index(loops[1])]
     assert "_finite" in before and ">= 0" not in before
 
@@ -288,7 +295,7 @@ def test_pages_of_one_key_are_looked_up_in_the_walk_and_shared_in_runs(tmp_path)
         and text.count("tl.load(keys_at") == 2
         and ", 0) //" in text
     )
-    assert " // 128) * " in text and ", 128)" in text.partition("\n    for ")[0]
+    assert " // 128 * " in text and ", 128)" in text.partition("\n    for ")[0]
 
 
 def test_exponents_have_the_factor_of_base_two_in_a_constant_of_theirs():

@@ -119,7 +119,7 @@ def accept_operators(task: Task, seen: Watched, expected: tuple[Output, ...]) ->
         raise refuse(f"a library does the work in place of a kernel: {names}")
 
 
-def accept_round(task: Task, reply: Timed, calls: int, output_bytes: int) -> None:
+def accept_round(reply: Timed, calls: int, output_bytes: int) -> None:
     """New memory from every call, equal results from equal inputs, and kernels that were started."""
     if len(reply.latencies) != calls or len(reply.seals) != calls:
         raise refuse("reports another number of calls than there were")

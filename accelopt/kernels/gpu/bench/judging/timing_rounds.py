@@ -120,7 +120,7 @@ class Measurement:
         keys = tuple(secrets.randbits(_KEY_BITS) for _ in range(count))
         asked = say.Round(draws=tuple(draws), keys=keys, profiled=profiled)
         reply = self.candidate.ask(asked, say.Timed)
-        reply_rules.accept_round(self.task, reply, count, self._output_bytes)
+        reply_rules.accept_round(reply, count, self._output_bytes)
         reply_rules.accept_operators(self.task, reply, self.expected)
         return reply, tuple(draws), keys
 

@@ -189,7 +189,7 @@ def compare(
         matched_ratio=matched,
         relative_l2=tensor_l2,
         worst_row_l2=row_l2,
-        worst_at=_position(flat, tuple(wanted.shape)),
+        worst_at=tuple(map(int, np.unravel_index(flat, tuple(wanted.shape)))),
         got=float(x.reshape(-1)[flat]),
         wanted=float(y.reshape(-1)[flat]),
         non_finite=stray,
@@ -256,11 +256,3 @@ def _failure(
     if tolerance.matched_ratio >= 1.0 and not row_l2 <= ROW_FACTOR * limit:
         return f"a row's relative L2 error above {ROW_FACTOR * limit:g}"
     return ""
-
-
-def _position(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    position: list[int] = []
-    for size in reversed(shape):
-        position.append(flat % size)
-        flat //= size
-    return tuple(reversed(position))

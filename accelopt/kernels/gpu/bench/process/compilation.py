@@ -17,9 +17,10 @@ import subprocess
 import tempfile
 import types
 from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from accelopt.hardware.gpus import GPU, GPUS
 from accelopt.kernels.gpu.bench.files import index_tensors
@@ -374,35 +375,24 @@ def _from_binary(cubin: bytes) -> tuple[int, int]:
     return int(registers[1]) if registers else 0, int(stack[1]) if stack else 0
 
 
-class KernelCompiler(Protocol):
-    """Compiles kernels for a target, in this process."""
-
-    def compile(self, asked: say.Compile) -> say.Compiled:
-        """What a solution's kernels take, and what was made of them."""
-        ...
-
-
 COMPILERS = {"cuda": "accelopt.kernels.cuda.compiling:CudaCompiler"}
 """Languages with a compiler of their own, by the language of a solution: `module:Class` of a target."""
 
 
-class Compilers:
-    """One for each language, made when it is first needed."""
-
-    def __init__(self, target: GPU) -> None:
-        self._target = target
-        self._made: dict[str, KernelCompiler] = {}
-
-    def compile(self, asked: say.Compile) -> say.Compiled:
-        """By the compiler of the solution's language; where it has none, by running its host code."""
-        place = COMPILERS.get(str(asked.solution["spec"]["language"]), "")
-        if place not in self._made:
-            module, _, name = place.partition(":")
-            kind = getattr(import_module(module), name) if place else SolutionCompiler
-            self._made[place] = kind(self._target)
-        return self._made[place].compile(asked)
+@cache
+def _compiler(place: str, target: str) -> Any:
+    """The compiler at `place` for a target, made once; without a place the one that runs host code."""
+    module, _, name = place.partition(":")
+    kind = getattr(import_module(module), name) if place else SolutionCompiler
+    return kind(GPUS[target])
 
 
 def handlers(payload: Mapping[str, Any]) -> Handlers:
     """What this process answers."""
-    return {say.Compile: Compilers(GPUS[payload["target"]]).compile}
+
+    def compiled(asked: say.Compile) -> say.Compiled:
+        place = COMPILERS.get(str(asked.solution["spec"]["language"]), "")
+        found: say.Compiled = _compiler(place, payload["target"]).compile(asked)
+        return found
+
+    return {say.Compile: compiled}
