@@ -231,7 +231,7 @@ def _grouped(
             found.append(alone)
         else:
             raise refusal
-    return _merged(_in_order(found), chosen, arrays)
+    return _in_order(found)
 
 
 def _differ(group: Group) -> bool:
@@ -240,24 +240,6 @@ def _differ(group: Group) -> bool:
         size * 16 > max(sizes) and not {*group.free} <= {*member.axes}
         for member, size in zip(group.members, sizes, strict=True)
     )
-
-
-def _merged(found: list[_Choice], chosen: object, arrays: Mapping[str, Array]) -> list[_Choice]:
-    """Neighbours in one kernel where that is no slower: what was computed apart at first, since the first
-    definition alone did not show what both share."""
-    n = 0
-    while n + 1 < len(found):
-        raw = together(found[n].raw, found[n + 1].raw.members, arrays)
-        try:
-            joint = chosen(raw) if raw is not None else None  # type: ignore[operator]
-        except NotEmitted:
-            joint = None
-        if joint is not None and joint.seconds <= found[n].seconds + found[n + 1].seconds:
-            found[n : n + 2] = [joint]
-            n = max(0, n - 1)
-        else:
-            n += 1
-    return found
 
 
 def _in_order(found: list[_Choice]) -> list[_Choice]:

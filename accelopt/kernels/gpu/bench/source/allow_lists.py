@@ -135,15 +135,16 @@ DEVICE_LANGUAGES = (
     "triton.language.extra.cuda.libdevice", "triton.language.extra.libdevice",
     "triton.experimental.gluon.language",
     *(f"{_GLUON}.{name}" for name in (
-        "ampere", "ampere.async_copy", "blackwell", "blackwell.tma", "hopper", "hopper.mbarrier",
+        "ampere", "gluon_ir", "ampere.async_copy", "blackwell", "blackwell.tma", "hopper", "hopper.mbarrier",
         "hopper.tma")),
 )  # fmt: skip
 # What those modules have of others: modules, functions of the host, and functions by their symbols, of which
 # one is LLVM's for the clock.
 OF_THE_HOST = {
-    "ampere", "amd", "annotations", "async_copy", "blackwell", "builtin", "builtins", "core", "cuda",
-    "dataclass", "extern_elementwise", "extra", "functools", "hip", "hopper", "ir", "jit", "knobs", "libdevice", "math",
-    "mbarrier", "nvidia", "random", "semantic", "standard", "target_info", "tl", "tma", "torch", "triton",
+    "amd", "ampere", "annotations", "async_copy", "blackwell", "builtin", "builtins", "clc",
+    "cluster", "core", "cuda", "dataclass", "extern_elementwise", "extra", "field", "fpsan",
+    "functools", "gluon_ir", "hip", "hopper", "ir", "jit", "knobs", "libdevice", "math", "mbarrier",
+    "nvidia", "random", "semantic", "standard", "target_info", "tl", "tma", "torch", "triton",
     "ttgl", "typing", "unflatten_ir_values", "utils", "warnings", "wraps",
 }  # fmt: skip
 DEVICE_CLOCKS = {"clock", "clock64", "globaltimer"}
