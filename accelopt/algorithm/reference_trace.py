@@ -41,6 +41,7 @@ from accelopt.algorithm.value_nodes import (
     UNDEFINED,
     Application,
     Element,
+    Fold,
     Product,
     ScanElement,
     Sum,
@@ -435,6 +436,8 @@ class _Loops:
             if key not in self._resolved:
                 self._resolved[key] = self._closed(self.chains[part.array], part.address)
             return self._resolved[key]
+        if isinstance(part, Fold):  # of what may depend on fewer axes by now
+            return fold(self.trace.values, part.combiner, part.axes, part.body)
         return part
 
     def _at(self, chain: _Chain, value: Value, local: Index, **more: Any) -> Value:

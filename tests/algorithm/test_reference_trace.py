@@ -55,6 +55,7 @@ FORWARDS = {
     "running_mean": "m = np.zeros(6)\nfor n in range(8):\n    m = m + (x[:, n] - m) / (n + 1)\nreturn m",
     "online_softmax": "m = np.full(6, -1e30)\ns = np.zeros(6)\nfor j in range(0, 8, 2):\n    b = x[:, j:j + 2]\n    n = np.maximum(m, b.max(1))\n    s = s * np.exp(m - n) + np.exp(b - n[:, None]).sum(1)\n    m = n\nreturn m + np.log(s)",
     "gated": "h = np.zeros(6)\nfor t in range(4):\n    z = 1 / (1 + np.exp(-(x[:, t] + h)))\n    h = (1 - z) * h + z * np.tanh(x[:, t + 4] + h)\nreturn h",
+    "from_nothing": "h, s = np.zeros(8), np.zeros((8, 8))\nfor r in x:\n    h = np.tanh(r + h @ w)\n    s = s + np.outer(r, h - r @ s) * .1\nreturn h, s",
     "blocks": "c = np.zeros((6, 8))\nfor i in range(0, 6, 3):\n    for j in range(0, 8, 4):\n        for k in range(0, 8, 2):\n            c[i:i + 3, j:j + 4] += x[i:i + 3, k:k + 2] @ w[k:k + 2, j:j + 4]\nreturn c",
     "convolution": "o = np.zeros((4, 6))\nfor a in range(3):\n    for b in range(3):\n        o += x[a:a + 4, b:b + 6] * w[a, b]\nreturn o",
     "scattered": "o = np.zeros(8)\nfor i in range(6):\n    o[i] += x[i, 0]\n    o[(i * 3) % 8] += 1\nreturn o",
