@@ -190,6 +190,7 @@ def _compared(trace: Trace, name: str, left: Value, right: Value) -> Value:
     one, zero = values.number(1), values.number(0)
     index = index_value(values.sum([(left, 1.0), (right, -1.0)]))
     if index is None:
+        left, right = _without_common_terms(values, left, right)
         if isinstance(left, Constant):
             turned = {"less": "greater", "less_equal": "greater_equal"}
             turned |= {other: own for own, other in turned.items()}
@@ -201,6 +202,16 @@ def _compared(trace: Trace, name: str, left: Value, right: Value) -> Value:
     }.get(name, [index, index * -1])  # fmt: skip
     pair = (zero, one) if name == "not_equal" else (one, zero)
     return values.where(conditions, *pair)
+
+
+def _without_common_terms(values: Values, left: Value, right: Value) -> tuple[Value, Value]:
+    """Two sides of a comparison without the terms of both: rounded sums that are equal as numbers may differ."""
+    sides = [dict(s.terms) if isinstance(s, Sum) else {s: 1.0} for s in (left, right)]
+    common = [(term, c) for term, c in sides[0].items() if sides[1].get(term) == c]
+    if not common or left == right:
+        return left, right
+    less = [(term, -c) for term, c in common]
+    return values.sum([(left, 1.0), *less]), values.sum([(right, 1.0), *less])
 
 
 def _least_of(value: Value) -> tuple[Value, ...]:

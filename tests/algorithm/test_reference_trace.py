@@ -158,6 +158,17 @@ def test_what_has_no_algorithm_is_refused_with_its_line(
     assert str(refusal.value).startswith(f"reference.py:{refusal.value.line}: ")
 
 
+def test_what_is_nearest_is_found_in_single_precision(tmp_path: Path) -> None:
+    """Evidence: elements are compared with their least one as both are computed, without what all share."""
+    forward = "return (x * 2e3 - 7).argmax(1), ((x * x).sum(1)[:, None] - 2 * x @ w.T + (w * w).sum(1)).argmin(1)"
+    x, w, _ = given = inputs()
+    found = traced(reference(tmp_path, forward), given)
+    largest, nearest = evaluate(found.algorithm, dict(zip(found.parameters, given, strict=True)))
+    distances = ((x[:, None].astype(np.float64) - w[None]) ** 2).sum(-1)
+    np.testing.assert_array_equal(nearest, distances.argmin(1))
+    np.testing.assert_array_equal(largest, x.argmax(1))
+
+
 def test_arrays_without_elements_are_named(tmp_path: Path) -> None:
     """Assumption: no axis of an Algorithm is empty."""
     x, *others = inputs()
