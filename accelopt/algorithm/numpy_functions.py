@@ -206,7 +206,9 @@ def _compared(trace: Trace, name: str, left: Value, right: Value) -> Value:
 
 def _without_common_terms(values: Values, left: Value, right: Value) -> tuple[Value, Value]:
     """Two sides of a comparison without the terms of both: rounded sums that are equal as numbers may differ."""
-    sides = [dict(s.terms) if isinstance(s, Sum) else {s: 1.0} for s in (left, right)]
+    sides: list[dict[Value, float]] = [
+        dict(s.terms) if isinstance(s, Sum) else {s: 1.0} for s in (left, right)
+    ]
     common = [(term, c) for term, c in sides[0].items() if sides[1].get(term) == c]
     if not common or left == right:
         return left, right
@@ -922,9 +924,12 @@ MOST_ORDERED = 512
 """Elements from either end of a sorted row that are known."""
 
 
-def _ordered(array: TracedArray, axis: int | None, combiner: str) -> TracedArray:
+def _ordered(
+    array: TracedArray, axis: int | None, combiner: str, stable: bool = False
+) -> TracedArray:
     """The elements of each row from the least to the largest (`largest`), or where they are (`place`). Elements far
-    from both ends are undefined; of equal ones the first is first in the lower half, and in the upper one."""
+    from both ends are undefined; of equal ones the first is first, but the last in the upper half of what need not
+    be `stable`."""
     if axis is None:
         array, axis = array.reshape(-1), 0
     trace, values = array.trace, array.trace.values
@@ -935,15 +940,23 @@ def _ordered(array: TracedArray, axis: int | None, combiner: str) -> TracedArray
     body = values.substitute(array.value, {own: index_of(along)})
     turned, sign = values.product([(body, 1.0)], -1.0), -1.0 if combiner == "largest" else 1.0
 
+    def ranked(rank: int, of: Value) -> Value:
+        if combiner == "place" and rank > 1 and not trace.ranked_places:
+            return _place_by_comparison(values, rank, along, of)
+        return fold(
+            values,
+            f"{combiner}_{rank}" if (combiner, rank) != ("largest", 1) else "maximum",
+            [along],
+            of,
+        )
+
     def element(at: int) -> Value:
         low, high = at + 1, own.extent - at
         if min(low, high) > MOST_ORDERED:
             return UNDEFINED
-        if high <= low:
-            name = "maximum" if (combiner, high) == ("largest", 1) else f"{combiner}_{high}"
-            return fold(values, name, [along], body)
-        name = "maximum" if (combiner, low) == ("largest", 1) else f"{combiner}_{low}"
-        return values.product([(fold(values, name, [along], turned), 1.0)], sign)
+        if high <= low and not (stable and low <= MOST_ORDERED):
+            return ranked(high, body)
+        return values.product([(ranked(low, turned), 1.0)], sign)
 
     def between(first: int, last: int) -> Value:
         if last - first == 1 or MOST_ORDERED <= first < last <= own.extent - MOST_ORDERED:
@@ -955,13 +968,30 @@ def _ordered(array: TracedArray, axis: int | None, combiner: str) -> TracedArray
     return trace.array(array.shape, kind, between(0, own.extent))
 
 
+def _place_by_comparison(values: Values, rank: int, along: Axis, body: Value) -> Value:
+    """Where the `rank`-th largest element is: the first place after the one before where an element is as large."""
+    least, before = fold(values, "maximum", [along], body), fold(values, "place_1", [along], body)
+    place, none = values.position(index_of(along)), values.number(along.extent)
+    for n in range(2, rank + 1):
+        largest = fold(values, f"largest_{n}", [along], body)
+        again = values.same(Application("equal", (least, largest)))
+        after = apply(values, "select", [again, before, values.number(-1)])
+        later = values.same(Application("greater", (place, after)))
+        alike = values.same(Application("equal", (body, largest)))
+        chosen = apply(values, "select", [later, place, none])
+        chosen = apply(values, "select", [alike, chosen, none])
+        least, before = largest, fold(values, "minimum", [along], chosen)
+    return before
+
+
 def _sorter(combiner: str, by_rank: bool = False) -> Callable[..., TracedArray]:
     """np.sort, np.argsort, and their partitions, which are whole orders here."""
 
     def made(array: TracedArray, *more: Any, axis: Any = -1, kind: Any = None,
              stable: Any = None) -> TracedArray:  # fmt: skip
         rest = more[1:] if by_rank else more
-        return _ordered(array, rest[0] if rest else axis, combiner)
+        kept = bool(stable) or kind in ("stable", "mergesort")
+        return _ordered(array, rest[0] if rest else axis, combiner, kept)
 
     return made
 

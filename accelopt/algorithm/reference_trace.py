@@ -73,12 +73,15 @@ class TracedReference(NamedTuple):
     outputs: tuple[str, ...]
 
 
-def trace_reference(path: str | Path, source: str, inputs: Sequence[Any]) -> TracedReference:
+def trace_reference(
+    path: str | Path, source: str, inputs: Sequence[Any], *, ranked_places: bool = True
+) -> TracedReference:
     """The Algorithm of the reference in the text `source`, which lies at `path`, for `inputs` of
-    `get_inputs`: their shapes, formats and plain numbers count. Raises NotTraced, with the line and
+    `get_inputs`: their shapes, formats and plain numbers count; `ranked_places` as `Trace` has it. Raises NotTraced, with the line and
     NumPy's function, for what has no definition as an Algorithm."""
     path = str(Path(path).resolve())
     trace = Trace(path)
+    trace.ranked_places = ranked_places
     loops = _Loops(trace)
     with deep_recursion(), warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")

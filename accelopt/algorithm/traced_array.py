@@ -113,9 +113,11 @@ def identity(shape: Sequence[int]) -> tuple[Index, ...]:
 class Trace:
     """What all arrays of one trace share: values, and the file that is traced. Elements of inputs that
     numbers of inputs choose are looked up where `looks_up` says so, or where they are more than those they are
-    chosen of; else they are summed over all that may be."""
+    chosen of; else they are summed over all that may be. Where one instruction finds the places of several of the
+    largest elements, equal ones among them, places are `ranked_places`; else each is found by comparisons."""
 
     looks_up = False
+    ranked_places = True
 
     def __init__(self, path: str) -> None:
         self.values = Values()

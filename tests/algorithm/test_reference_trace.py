@@ -158,6 +158,21 @@ def test_what_has_no_algorithm_is_refused_with_its_line(
     assert str(refusal.value).startswith(f"reference.py:{refusal.value.line}: ")
 
 
+@pytest.mark.parametrize("ranked", [True, False])
+def test_equal_elements_are_in_order_of_their_places(ranked: bool, tmp_path: Path) -> None:
+    """Evidence: NumPy's stable sort of many equal numbers, with places by one instruction and by comparisons."""
+    forward = (
+        "return np.argsort(-x, axis=1, kind='stable')[:, :5], np.argsort(x, 1, kind='mergesort')[:, 1:4]"
+    )
+    x, *others = inputs()
+    given = [np.round(x), *others]
+    path = reference(tmp_path, forward)
+    found = trace_reference(path, path.read_text("utf-8"), given, ranked_places=ranked)
+    first, last = evaluate(found.algorithm, dict(zip(found.parameters, given, strict=True)))
+    np.testing.assert_array_equal(first, np.argsort(-given[0], axis=1, kind="stable")[:, :5])
+    np.testing.assert_array_equal(last, np.argsort(given[0], axis=1, kind="stable")[:, 1:4])
+
+
 def test_what_is_nearest_is_found_in_single_precision(tmp_path: Path) -> None:
     """Evidence: elements are compared with their least one as both are computed, without what all share."""
     forward = "return (x * 2e3 - 7).argmax(1), ((x * x).sum(1)[:, None] - 2 * x @ w.T + (w * w).sum(1)).argmin(1)"

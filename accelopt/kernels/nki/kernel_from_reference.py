@@ -146,7 +146,9 @@ def lifted_reference(
 
     def lifted(free: Sequence[int], first: int) -> Lifted:
         stands = {n: stand_in(plain[n], n, first) for n in free}
-        found = trace_reference(reference, source, with_numbers(inputs, stands))
+        given = with_numbers(inputs, stands)
+        ranked = dialect == "nki"  # of equal elements neuronxcc finds one position
+        found = trace_reference(reference, source, given, ranked_places=ranked)
         if len(arguments) != len(found.parameters):
             raise ConfigError(
                 f"{reference}: transform_to_nki_inputs depends on numbers of its inputs"
