@@ -53,9 +53,9 @@ PLAIN = {
         "sin cos tan arctan floor ceil trunc reciprocal fmod erf").split()},
     "true_divide": "divide", "fmax": "maximum", "fmin": "minimum", "float_power": "power",
     "absolute": "abs", "fabs": "abs", "remainder": "mod", "expit": "sigmoid", "conjugate": "copy",
-    "positive": "copy", "logical_xor": "not_equal", "rint": "int32",
+    "positive": "copy", "logical_xor": "not_equal",
 }  # fmt: skip
-"""Ufuncs of NumPy and SciPy that are one scalar function; what is rounded lies within int32."""
+"""Ufuncs of NumPy and SciPy that are one scalar function."""
 TRUTHS = {"logical_and", "logical_or", "logical_not", "bitwise_and", "bitwise_or", "invert"}
 BITS = {"bitwise_and", "bitwise_or", "invert", "bitwise_xor", "left_shift", "right_shift"}
 BY_CASES = {"floor_divide", "remainder", "maximum", "minimum"}
@@ -145,6 +145,12 @@ def scalar(trace: Trace, name: str, given: Sequence[Value], whole: bool) -> Valu
             numbers = [cast(Constant, part).value for part in given]
             if name not in ("erf", "expit"):
                 return values.number(float(getattr(np, name)(*numbers)))
+    if name == "rint":
+        return _nearest(values, given[0])
+    if name in ("maximum", "minimum") and isinstance(given[1], Constant):
+        inner = _unrounded(given[0])  # between whole numbers all is one which comes first
+        if inner is not None and float(given[1].value).is_integer():
+            return _nearest(values, apply(values, name, [inner, given[1]]))
     if name in PLAIN:
         return apply(values, PLAIN[name], given)
     if name not in COMPOSED or (name == "heaviside" and not isinstance(given[1], Constant)):
@@ -155,6 +161,34 @@ def scalar(trace: Trace, name: str, given: Sequence[Value], whole: bool) -> Valu
         return apply(values, function, made)
 
     return COMPOSED[name](f, *given)
+
+
+WHOLE_FROM = 2.0**23
+"""Numbers of fp32 that are at least so large are whole."""
+
+
+def _nearest(values: Values, value: Value) -> Value:
+    """The nearest whole number, of two the even one: a conversion to int32 of what that can hold."""
+    rounded = values.same(Application("int32", (value,)))
+    inner, bounds = value, set[str]()
+    while isinstance(inner, Application) and inner.function in ("maximum", "minimum"):
+        least, other = sorted(inner.arguments, key=lambda a: isinstance(a, Constant))
+        if isinstance(other, Constant) and abs(other.value) < WHOLE_FROM:
+            bounds.add(inner.function)
+        inner = least
+    if len(bounds) == 2:
+        return rounded
+    within = apply(values, "less", [apply(values, "abs", [value]), Constant(WHOLE_FROM)])
+    return apply(values, "select", [within, rounded, value])
+
+
+def _unrounded(value: Value) -> Value | None:
+    """What `_nearest` rounds to a value; None of other values."""
+    if isinstance(value, Application) and value.function == "select":
+        _, near, far = value.arguments
+        return far if near == Application("int32", (far,)) else None
+    rounded = isinstance(value, Application) and value.function == "int32"
+    return cast(Application, value).arguments[0] if rounded else None
 
 
 def _by_cases_of_indices(trace: Trace, name: str, given: Sequence[Value]) -> Value | None:

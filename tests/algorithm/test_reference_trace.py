@@ -79,7 +79,7 @@ FORWARDS = {
     "several": "p, q, r = np.array_split(x, 3, axis=1)\nreturn p.sum(1), q, r, np.average(x, axis=1, weights=np.arange(8) + 1), np.ptp(x, axis=0), np.count_nonzero(x > 0, axis=1), np.select([x > 1, x < -1], [1.0, -1.0], x)",
     "diagonals": "s = x[:, :6] @ w[:6, :6]\nd = s.copy()\nnp.fill_diagonal(d, -1.0)\nreturn np.diagonal(s, 1), np.diag(s), np.trace(s), np.diag(x[0], -2), d",
     "numbers": "a = float(x.sum()) + np.float32(x[0, 0]) + int(3.7)\nreturn a, np.float32(x * 2), x.mean().item(), isinstance(x, np.ndarray) * x, np.int32(np.argmax(x, 1)), np.mean([x[:, 0], x[:, 1]], axis=0)",
-    "rounded": "return np.rint(x * 3), np.round(x, 2), np.clip(np.round(x / 0.1), -20, 12).astype(np.int8), (x * 3).round()",
+    "rounded": "return np.rint(x * 3), np.rint(x * 1e12), np.where(x > 0, np.rint(x), 2 * x).clip(-1, 1), np.round(x, 2), np.clip(np.round(x / 0.1), -20, 12).astype(np.int8), (x * 3).round()",
     "in_order": "i = np.argsort(-x, axis=-1)[:, :2]\nj = np.argsort(x)[:, ::-1][:, :3]\nreturn i, np.take_along_axis(x, i, -1), j, np.sort(x, axis=0), np.where(x >= np.sort(x)[:, -2:-1], x, 0), np.argpartition(-w, 1, axis=0)[0]",
     "undefined_elsewhere": "s = x.sum(1)\nreturn np.divide(1.0, s, out=np.zeros_like(s), where=s > 0), np.mean(x, axis=1, where=w[:6] > 0), np.sum(x, 1, where=x > 0)",
     "chosen": "y, m = np.empty_like(x), x >= 0\ny[m] = 1 / (1 + np.exp(-x[m]))\ny[~m] = np.exp(x[~m]) / (1 + np.exp(x[~m]))\nz = x.copy()\nz[z < 0] *= 2\nreturn y, z, x[m].mean(), x[t > 2].sum(axis=0), np.max(x[m]), x[:, np.array([True, False] * 4)]",
