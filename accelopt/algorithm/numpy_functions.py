@@ -681,16 +681,6 @@ def _repeated(array: TracedArray, repeats: Any, axis: Any = None) -> TracedArray
     return array.view_as(shape, dict(zip(own, new, strict=True))).copy()
 
 
-def _tiled(array: TracedArray, times: Any) -> TracedArray:
-    reps = (times,) if isinstance(times, int) else tuple(times)
-    rank = max(len(reps), array.ndim)
-    array = array[(None,) * (rank - array.ndim) + (Ellipsis,)]
-    reps = (1,) * (rank - len(reps)) + reps
-    shape = tuple(e * n for e, n in zip(array.shape, reps, strict=True))
-    new = [i % e if e > 1 else Index() for i, e in zip(identity(shape), array.shape, strict=True)]
-    return array.view_as(shape, dict(zip(axes_of_shape(array.shape), new, strict=True))).copy()
-
-
 def _padded(
     array: TracedArray, width: Any, mode: Any = "constant", constant_values: Any = 0
 ) -> TracedArray:
@@ -717,36 +707,6 @@ def _padded(
             edges.append(array[(*key, slice(at, at + 1))])
         array = trace.joined([*edges[:before], array, *edges[before:]], axis)
     return array
-
-
-def _rolled(array: TracedArray, shift: Any, axis: Any = None) -> TracedArray:
-    if axis is None:
-        return _rolled(array.reshape(-1), shift, 0).reshape(array.shape)
-    pairs = [(shift, axis)] if isinstance(axis, int) else list(zip(shift, axis, strict=True))
-    for by, along in pairs:
-        at = (array.shape[along] - by) % array.shape[along]
-        key = (slice(None),) * (along % array.ndim)
-        parts = [array[(*key, slice(at, None))], array[(*key, slice(0, at))]]
-        array = array.trace.joined([p for p in parts if p.size], along)
-    return array
-
-
-def _flipped(array: TracedArray, axis: Any = None) -> TracedArray:
-    places = _places(array, axis)
-    return array[
-        tuple(slice(None, None, -1) if n in places else slice(None) for n in range(array.ndim))
-    ]
-
-
-def _split(cut: Callable[..., list[np.ndarray]]) -> Callable[..., list[TracedArray]]:
-    """np.split or np.array_split."""
-
-    def made(array: TracedArray, parts: Any, axis: int = 0) -> list[TracedArray]:
-        key = (slice(None),) * (axis % array.ndim)
-        pieces = cut(np.arange(array.shape[axis]), parts)
-        return [array[(*key, slice(p[0], p[-1] + 1) if len(p) else slice(0, 0))] for p in pieces]
-
-    return made
 
 
 def _windows(array: TracedArray, window_shape: Any, axis: Any = None, **_: Any) -> TracedArray:
@@ -900,20 +860,6 @@ def _joined(trace: Trace, arrays: Any, axis: Any = 0) -> TracedArray:
     if axis is None:
         parts, axis = [p.reshape(-1) for p in parts], 0
     return trace.joined(parts, axis)
-
-
-def _average(
-    array: TracedArray, axis: Any = None, weights: Any = None, *, keepdims: Any = False
-) -> Any:
-    if weights is None:
-        return _mean(array, axis, keepdims=keepdims)
-    heavy = array.trace.traced(weights)
-    if heavy.ndim < array.ndim:
-        heavy = heavy[
-            tuple(slice(None) if n == axis % array.ndim else None for n in range(array.ndim))
-        ]
-    whole = heavy.broadcast(array.shape)
-    return _sum(array * heavy, axis, None, None, keepdims) / _sum(whole, axis, None, None, keepdims)
 
 
 def _diagonal(array: TracedArray, offset: int = 0, axis1: int = 0, axis2: int = 1) -> TracedArray:
@@ -1086,19 +1032,6 @@ def _by_strides(
     return flat.view_as(tuple(shape), dict.fromkeys(axes_of_shape(flat.shape), place))
 
 
-def _selected(trace: Trace, masks: Any, choices: Any, default: Any = 0) -> Any:
-    for mask, choice in zip(reversed(masks), reversed(choices), strict=True):
-        default = where_(trace, mask, choice, default)
-    return default
-
-
-def _diff(array: TracedArray, n: int = 1, axis: int = -1) -> TracedArray:
-    for _ in range(n):
-        key = (slice(None),) * (axis % array.ndim)
-        array = array[(*key, slice(1, None))] - array[(*key, slice(0, -1))]
-    return array
-
-
 def _block(trace: Trace, given: Any) -> TracedArray:
     depth, inner = 0, given
     while isinstance(inner, list):
@@ -1110,10 +1043,24 @@ def _block(trace: Trace, given: Any) -> TracedArray:
     return trace.joined([p[(None,) * (rank - p.ndim) + (Ellipsis,)] for p in parts], -depth)
 
 
+def _average(
+    array: TracedArray, axis: Any = None, weights: Any = None, *, keepdims: Any = False
+) -> Any:
+    if weights is None:
+        return _mean(array, axis, keepdims=keepdims)
+    heavy = array.trace.traced(weights)
+    if heavy.ndim < array.ndim:
+        heavy = heavy[
+            tuple(slice(None) if n == axis % array.ndim else None for n in range(array.ndim))
+        ]
+    whole = heavy.broadcast(array.shape)
+    return _sum(array * heavy, axis, None, None, keepdims) / _sum(whole, axis, None, None, keepdims)
+
+
 def _copied(trace: Trace, target: Any, source: Any, casting: Any = None, where: Any = True) -> None:
-    if not isinstance(target, TracedArray) or where is not True:
+    if not isinstance(target, TracedArray):
         trace.refuse("this np.copyto has no definition as an Algorithm")
-    trace.write(target, trace.traced(source))
+    trace.write(target, where_(trace, where, source, target))
 
 
 def _like(fill: Any) -> Callable[..., TracedArray]:
@@ -1157,7 +1104,6 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "cumprod": lambda a, *r, **k: _accumulated(a, "multiply", *r, **k),
     "dot": _dot,
     "inner": lambda a, b: _tensordot(a, b, ([-1], [-1])),
-    "outer": lambda a, b: a.reshape(-1)[:, None] * np.ravel(b),
     "vdot": lambda a, b: np.sum(a.reshape(-1) * np.ravel(b)),
     "tensordot": _tensordot,
     "transpose": lambda a, axes=None: a.transpose(*(() if axes is None else (axes,))),
@@ -1166,19 +1112,13 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "reshape": lambda a, shape, order="C", **k: a.reshape(shape, order=order),
     "ravel": lambda a, order="C": a.reshape(-1, order=order),
     "squeeze": _reshaped(np.squeeze),
-    "expand_dims": _reshaped(np.expand_dims),
     "broadcast_to": lambda a, shape, **k: a.broadcast(
         (shape,) if isinstance(shape, int) else tuple(shape)
     ),
     "atleast_1d": _reshaped(np.atleast_1d),
     "atleast_2d": _reshaped(np.atleast_2d),
     "repeat": _repeated,
-    "tile": _tiled,
     "pad": _padded,
-    "roll": _rolled,
-    "flip": _flipped,
-    "split": _split(np.split),
-    "array_split": _split(np.array_split),
     "lib.stride_tricks.sliding_window_view": _windows,
     "lib.stride_tricks.as_strided": _by_strides,
     "take": _take,
@@ -1186,7 +1126,6 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "tril": lambda a, k=0: _triangle(a, k, 1),
     "triu": lambda a, k=0: _triangle(a, k, -1),
     "clip": _clip,
-    "diff": _diff,
     "diagonal": _diagonal,
     "diag": _on_diagonal,
     "trace": lambda a, *r, **k: _sum(_diagonal(a, *r, **k), -1),
@@ -1200,8 +1139,6 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "convolve": _convolved,
     "correlate": lambda a, v, mode="valid": _convolved(a, v, mode, False),
     "bincount": _counted,
-    "isneginf": lambda a: a <= -BEYOND,
-    "isposinf": lambda a: a >= BEYOND,
     "copy": lambda a, **k: a.copy(),
     "zeros_like": _like(0),
     "ones_like": _like(1),
@@ -1227,14 +1164,13 @@ OF_SEVERAL: dict[str, Callable[..., Any]] = {
         if r
         else t.refuse("np.where of a mask alone has no definition as an Algorithm")
     ),
-    "select": _selected,
     "copyto": _copied,
-    "putmask": lambda t, a, mask, values: t.write(a, where_(t, mask, values, a)),
+    "putmask": lambda t, a, mask, values: _copied(t, a, values, where=mask),
     "block": _block,
     "searchsorted": _found_places,
     "digitize": _digits,
-    "choose": lambda t, n, choices: _selected(
-        t, [np.equal(n, k) for k in range(len(choices) - 1)], choices[:-1], choices[-1]
+    "choose": lambda t, n, choices: np.select(
+        [np.equal(n, k) for k in range(len(choices) - 1)], choices[:-1], choices[-1]
     ),
     "result_type": lambda t, *a: np.result_type(
         *(x.dtype if isinstance(x, TracedArray) else x for x in a)
@@ -1276,8 +1212,8 @@ def _by_own_code(trace: Trace, function: Any) -> Callable[..., Any]:
     code = getattr(function, "_implementation", None)
     if not isinstance(code, FunctionType):
         raise NotImplementedError
-    names: dict[str, Any] = {}
-    for name, value in code.__globals__.items():
+    names = trace.own_code.setdefault(code.__module__, {})
+    for name, value in [] if names else code.__globals__.items():
         plain = isinstance(value, FunctionType) and value.__globals__ is code.__globals__
         kept = name in ("arange", "eye")  # of dimensions' numbers
         names[name] = value if kept else _rebound(value, names) if plain else seen(trace, value)

@@ -122,6 +122,7 @@ class Trace:
     def __init__(self, path: str) -> None:
         self.values = Values()
         self.path = path
+        self.own_code: dict[str, dict[str, Any]] = {}  # names in NumPy's modules, by those
 
     def refuse(self, reason: str) -> NoReturn:
         """Raises NotTraced at the line of the reference that is being executed."""

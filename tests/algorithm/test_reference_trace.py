@@ -161,9 +161,7 @@ def test_what_has_no_algorithm_is_refused_with_its_line(
 @pytest.mark.parametrize("ranked", [True, False])
 def test_equal_elements_are_in_order_of_their_places(ranked: bool, tmp_path: Path) -> None:
     """Evidence: NumPy's stable sort of many equal numbers, with places by one instruction and by comparisons."""
-    forward = (
-        "return np.argsort(-x, axis=1, kind='stable')[:, :5], np.argsort(x, 1, kind='mergesort')[:, 1:4]"
-    )
+    forward = "return np.argsort(-x, axis=1, kind='stable')[:, :5], np.argsort(x, 1, kind='mergesort')[:, 1:4]"
     x, *others = inputs()
     given = [np.round(x), *others]
     path = reference(tmp_path, forward)
