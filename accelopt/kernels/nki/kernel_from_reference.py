@@ -33,6 +33,7 @@ from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.judging import evaluate, trial_store
 from accelopt.kernels.nki.nests.lowering import Interface, shape_text
 from accelopt.kernels.nki.nests.nest import NotNested, default_nest
+from accelopt.kernels.nki.nests.search import described
 from accelopt.kernels.nki.predicted_times import own_processes
 from accelopt.kernels.nki.problem_bound import problem_bound
 from accelopt.kernels.nki.referee.reference import Reference
@@ -44,7 +45,7 @@ from accelopt.kernels.nki.rescheduling.scalar_arguments import (
     assertion_message,
     stand_in,
 )
-from accelopt.kernels.nki.rescheduling.schedule_candidates import searched
+from accelopt.kernels.nki.rescheduling.schedule_candidates import ScheduledKernel, searched
 from accelopt.sandbox.progress import note
 from accelopt.sim.dialects.dialect import Dialect
 from accelopt.sim.timing import latencies
@@ -100,11 +101,12 @@ def write_kernel(
     note("searching for the fastest schedule")
     with own_processes(lifted.arguments, target) as times:
         found = searched(lifted, target, times)
-    if not found.offers:
+    offers = (*found.offers, *plainest(lifted, target))
+    if not offers:
         raise ConfigError(f"no kernel of {reference} is written: {found.refusal}")
     device = SimulatedDevice(target)
     said = ""
-    for offer in found.offers:
+    for offer in offers:
         source = fractions(documented(offer.source, reference, lifted))
         with tempfile.TemporaryDirectory() as folder:
             kernel = Path(folder, "kernel.py")
@@ -124,7 +126,7 @@ def write_kernel(
             source=source,
             target=target,
             latency_ms=offer.predicted_ms
-            if core == TARGETS[target]
+            if core == TARGETS[target] and offer.predicted_ms
             else latencies(program, [core])[0],
             bound_ms=problem_bound(program, core).latency_ms,
             sentence=offer.sentence,
@@ -132,6 +134,17 @@ def write_kernel(
             verdict=verdict,
         )
     raise ConfigError(f"the referee accepts no kernel that was written of {reference}: {said}")
+
+
+def plainest(lifted: Lifted, target: str) -> tuple[ScheduledKernel, ...]:
+    """The kernel that computes each array by itself, for where the referee accepts none that was searched; its time
+    is not known."""
+    nest = default_nest(lifted.algorithm, target)
+    try:
+        kernel = lifted.lowered(nest, target)
+    except NotNested:
+        return ()
+    return (ScheduledKernel(nest, described(nest), kernel.source, 0.0, kernel.price.moved),)
 
 
 def lifted_reference(
