@@ -49,6 +49,7 @@ check-rest: install
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/line_budget.py
 	$(BIN)/python scripts/timing_constants.py --check
+	$(BIN)/python scripts/calls.py --check
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@rm -rf build/dist # a source distribution, and the wheel that is built from it
 	$(BIN)/python -m build --no-isolation --outdir build/dist >/dev/null

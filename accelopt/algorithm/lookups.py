@@ -8,7 +8,18 @@ from typing import NamedTuple
 
 from accelopt.algorithm.index import ZERO, Axis, Index, index_of
 from accelopt.algorithm.ir import Constant, Position
-from accelopt.algorithm.value_nodes import Element, Fold, Product, Sum, Value, children, own_indices
+from accelopt.algorithm.normal_forms import apply
+from accelopt.algorithm.value_nodes import (
+    Application,
+    Choice,
+    Element,
+    Fold,
+    Product,
+    Sum,
+    Value,
+    children,
+    own_indices,
+)
 from accelopt.algorithm.values import Values, fresh_axis
 
 
@@ -89,6 +100,8 @@ def bound(values: Values, value: Value, numbers: Mapping[Axis, Value]) -> Value:
             rest = part.index - sum((index_of(a) * f for a, f in here), ZERO)
             terms = [(numbers[axis], float(factor)) for axis, factor in here if factor]
             return values.sum([(values.position(rest), 1.0), *terms])
+        if isinstance(part, Choice) and all(c.is_affine for c in part.conditions):
+            return chosen(part)
         if any(index.axes & numbers.keys() for index in own_indices(part)):
             raise ComputedElements
         if isinstance(part, Fold) and {a.name for a in part.axes} & {a.name for a in asked}:
@@ -102,5 +115,25 @@ def bound(values: Values, value: Value, numbers: Mapping[Axis, Value]) -> Value:
                 Fold(part.combiner, tuple(free), values.substitute(part.body, names))
             )
         return values.with_parts(part, list(map(visit, children(part))))
+
+    def chosen(part: Choice) -> Value:
+        """By comparisons of the numbers, two opposite ones being one."""
+        on_true, on_false = visit(part.on_true), visit(part.on_false)
+        found, tested = on_true, set[Index]()
+        for condition in part.conditions:
+            here = [(axis, condition.coefficient(axis)) for axis in numbers]
+            if any(factor for _, factor in here) and condition not in tested:
+                opposite = condition * -1
+                both = opposite in part.conditions
+                sign = 1 if next(factor for _, factor in here if factor) > 0 else -1
+                rest = condition - sum((index_of(a) * f for a, f in here), ZERO)
+                number = values.sum([(numbers[a], float(f * sign)) for a, f in here if f])
+                name = "equal" if both else "greater_equal" if sign > 0 else "less_equal"
+                pair = (number, values.position(rest * -sign))
+                test = values.same(Application(name, pair))
+                plain = (found, on_false) == (Constant(1.0), Constant(0.0))
+                found = test if plain else apply(values, "select", [test, found, on_false])
+                tested |= {condition, opposite} if both else {condition}
+        return values.where([c for c in part.conditions if c not in tested], found, on_false)
 
     return visit(value)

@@ -6,10 +6,11 @@ import contextlib
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, cast
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from accelopt.algorithm.bit_operations import of_bits
 from accelopt.algorithm.functions import COMPARISONS
@@ -20,7 +21,9 @@ from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.reductions import fold
 from accelopt.algorithm.traced_array import (
     HANDLERS,
+    MASKED,
     METHODS,
+    NotTraced,
     Trace,
     TracedArray,
     axes_of_shape,
@@ -29,10 +32,12 @@ from accelopt.algorithm.traced_array import (
     is_float,
 )
 from accelopt.algorithm.value_nodes import (
+    PLACES,
     UNDEFINED,
     Application,
     Choice,
     Element,
+    Fold,
     Product,
     ScanElement,
     Sum,
@@ -59,6 +64,8 @@ MATHEMATICAL = set("erf exp log sqrt tanh sin cos fabs floor ceil".split())
 """Functions of `math`, for np.vectorize."""
 
 
+BEYOND = 3e38
+"""Numbers that large stand for infinity."""
 LOG2, LOG10 = math.log(2), math.log(10)
 COMPOSED: dict[str, Callable[..., Value]] = {
     "expm1": lambda f, x: f("subtract", f("exp", x), 1.0),
@@ -76,6 +83,21 @@ COMPOSED: dict[str, Callable[..., Value]] = {
         "select", f("greater", x, 0.0), 1.0, f("select", f("equal", x, 0.0), y, 0.0)
     ),
     "deg2rad": lambda f, x: f("multiply", x, math.pi / 180),
+    "cbrt": lambda f, x: f("multiply", f("sign", x), f("power", f("abs", x), 1 / 3)),
+    "arcsinh": lambda f, x: f("log", f("add", x, f("sqrt", f("add", f("square", x), 1.0)))),
+    "arccosh": lambda f, x: f("log", f("add", x, f("sqrt", f("add", f("square", x), -1.0)))),
+    "arctanh": lambda f, x: f(
+        "multiply", f("log", f("divide", f("add", x, 1.0), f("subtract", 1.0, x))), 0.5
+    ),
+    "arcsin": lambda f, x: f(
+        "arctan", f("divide", x, f("sqrt", f("subtract", 1.0, f("square", x))))
+    ),
+    "copysign": lambda f, x, y: f(
+        "select", f("less", y, 0.0), f("negative", f("abs", x)), f("abs", x)
+    ),
+    "signbit": lambda f, x: f("less", x, 0.0),
+    "isfinite": lambda f, x: f("less", f("abs", x), BEYOND),
+    "isinf": lambda f, x: f("greater_equal", f("abs", x), BEYOND),
     "erfc": lambda f, x: f("subtract", 1.0, f("erf", x)),
     "ndtr": lambda f, x: f("multiply", f("add", f("erf", f("multiply", x, 0.5**0.5)), 1.0), 0.5),
     "clip": lambda f, x, low, high: f("minimum", f("maximum", x, low), high),
@@ -123,6 +145,12 @@ def scalar(trace: Trace, name: str, given: Sequence[Value], whole: bool) -> Valu
             numbers = [cast(Constant, part).value for part in given]
             if name not in ("erf", "expit"):
                 return values.number(float(getattr(np, name)(*numbers)))
+    if name == "rint":
+        return _nearest(values, given[0])
+    if name in ("maximum", "minimum") and isinstance(given[1], Constant):
+        inner = _unrounded(given[0])  # between whole numbers all is one which comes first
+        if inner is not None and float(given[1].value).is_integer():
+            return _nearest(values, apply(values, name, [inner, given[1]]))
     if name in PLAIN:
         return apply(values, PLAIN[name], given)
     if name not in COMPOSED or (name == "heaviside" and not isinstance(given[1], Constant)):
@@ -133,6 +161,34 @@ def scalar(trace: Trace, name: str, given: Sequence[Value], whole: bool) -> Valu
         return apply(values, function, made)
 
     return COMPOSED[name](f, *given)
+
+
+WHOLE_FROM = 2.0**23
+"""Numbers of fp32 that are at least so large are whole."""
+
+
+def _nearest(values: Values, value: Value) -> Value:
+    """The nearest whole number, of two the even one: a conversion to int32 of what that can hold."""
+    rounded = values.same(Application("int32", (value,)))
+    inner, bounds = value, set[str]()
+    while isinstance(inner, Application) and inner.function in ("maximum", "minimum"):
+        least, other = sorted(inner.arguments, key=lambda a: isinstance(a, Constant))
+        if isinstance(other, Constant) and abs(other.value) < WHOLE_FROM:
+            bounds.add(inner.function)
+        inner = least
+    if len(bounds) == 2:
+        return rounded
+    within = apply(values, "less", [apply(values, "abs", [value]), Constant(WHOLE_FROM)])
+    return apply(values, "select", [within, rounded, value])
+
+
+def _unrounded(value: Value) -> Value | None:
+    """What `_nearest` rounds to a value; None of other values."""
+    if isinstance(value, Application) and value.function == "select":
+        _, near, far = value.arguments
+        return far if near == Application("int32", (far,)) else None
+    rounded = isinstance(value, Application) and value.function == "int32"
+    return cast(Application, value).arguments[0] if rounded else None
 
 
 def _by_cases_of_indices(trace: Trace, name: str, given: Sequence[Value]) -> Value | None:
@@ -168,6 +224,7 @@ def _compared(trace: Trace, name: str, left: Value, right: Value) -> Value:
     one, zero = values.number(1), values.number(0)
     index = index_value(values.sum([(left, 1.0), (right, -1.0)]))
     if index is None:
+        left, right = _without_common_terms(values, left, right)
         if isinstance(left, Constant):
             turned = {"less": "greater", "less_equal": "greater_equal"}
             turned |= {other: own for own, other in turned.items()}
@@ -179,6 +236,18 @@ def _compared(trace: Trace, name: str, left: Value, right: Value) -> Value:
     }.get(name, [index, index * -1])  # fmt: skip
     pair = (zero, one) if name == "not_equal" else (one, zero)
     return values.where(conditions, *pair)
+
+
+def _without_common_terms(values: Values, left: Value, right: Value) -> tuple[Value, Value]:
+    """Two sides of a comparison without the terms of both: rounded sums that are equal as numbers may differ."""
+    sides: list[dict[Value, float]] = [
+        dict(s.terms) if isinstance(s, Sum) else {s: 1.0} for s in (left, right)
+    ]
+    common = [(term, c) for term, c in sides[0].items() if sides[1].get(term) == c]
+    if not common or left == right:
+        return left, right
+    less = [(term, -c) for term, c in common]
+    return values.sum([(left, 1.0), *less]), values.sum([(right, 1.0), *less])
 
 
 def _least_of(value: Value) -> tuple[Value, ...]:
@@ -234,8 +303,10 @@ def _truth(trace: Trace, name: str, given: Sequence[Value]) -> Value:
 
 
 def select(trace: Trace, chosen: Value, on_true: Value, on_false: Value) -> Value:
-    """np.where of values."""
+    """np.where of values; what nothing was assigned to may be anything."""
     values = trace.values
+    if UNDEFINED in (on_true, on_false):
+        return on_false if on_true is UNDEFINED else on_true
     if isinstance(chosen, Choice):
         branches = (
             select(trace, part, on_true, on_false) for part in (chosen.on_true, chosen.on_false)
@@ -274,7 +345,7 @@ def _of_bits(trace: Trace, name: str, given: Sequence[Value], held: np.dtype) ->
 
 def _dtype(trace: Trace, name: str, given: Sequence[Any]) -> np.dtype:
     """The format that NumPy gives a result."""
-    if name in COMPARISONS or name.startswith("logical"):
+    if name in COMPARISONS or name.startswith(("logical", "is", "signbit")):
         return np.dtype(bool)
     plain = [
         np.ones((1,) if g.ndim else (), g.dtype) if isinstance(g, TracedArray)
@@ -302,7 +373,10 @@ def _ufunc(trace: Trace, ufunc: np.ufunc, method: str, given: Sequence[Any], mor
         value = trace.traced(given[2])
         given[0].add_at(given[1], value if name == "add" else np.negative(value))
         return None
-    elif method != "__call__" or more.pop("where", True) is not True:
+    elif method == "at" and name in COMBINERS:
+        given[0].add_at(given[1], trace.traced(given[2]), COMBINERS[name])
+        return None
+    elif method != "__call__":
         trace.refuse(f"np.{name}.{method} with these arguments has no definition as an Algorithm")
     elif name in ("matmul", "vecdot"):
         made = matmul(trace, *given)
@@ -310,9 +384,13 @@ def _ufunc(trace: Trace, ufunc: np.ufunc, method: str, given: Sequence[Any], mor
         return tuple(elementwise(trace, n, given) for n in ("floor_divide", "remainder"))
     else:
         made = elementwise(trace, name, given, dtype)
-    if out is None:
-        return made
     target = out[0] if isinstance(out, tuple) else out
+    if (mask := more.pop("where", True)) is not True and method == "__call__":
+        if target is None:
+            trace.refuse(f"np.{name} with where, without out, leaves elements undefined")
+        made = where_(trace, mask, made, target)
+    if target is None:
+        return made
     if not isinstance(target, TracedArray):
         trace.refuse("a computed array cannot be put into one of numbers; make that with np.empty "
                      "inside of forward")  # fmt: skip
@@ -358,9 +436,13 @@ def _folded(array: TracedArray, combiner: str, axis: Any, keepdims: Any) -> tupl
 
 def _reduced(
     trace: Trace, name: str, given: Any, axis: Any = 0, keepdims: Any = False, initial: Any = None,
-    where: Any = True, dtype: Any = None, out: Any = None, **_: Any,
+    where: Any = True, dtype: Any = None, out: Any = None,
 ) -> TracedArray:  # fmt: skip
     array = trace.traced(given)
+    if name == "logaddexp":
+        top = _reduced(trace, "maximum", array, axis, True)
+        total: Any = np.log(_reduced(trace, "add", np.exp(array - top), axis, True)) + top
+        return _put(total if keepdims else _sum(total, axis), out)
     if name not in COMBINERS:
         trace.refuse(f"np.{name}.reduce has no definition as an Algorithm")
     combiner = COMBINERS[name]
@@ -402,10 +484,13 @@ def _count(array: TracedArray, axis: Any) -> int:
 
 
 def _mean(array: TracedArray, axis: Any = None, dtype: Any = None, out: Any = None,
-          keepdims: Any = False, **_: Any) -> TracedArray:  # fmt: skip
+          keepdims: Any = False, where: Any = True) -> TracedArray:  # fmt: skip
     kind = dtype or (array.dtype if is_float(array.dtype) else np.float64)
-    total = _sum(array, axis, kind, None, keepdims)
-    return _put(total / _count(array, axis), out, kind)
+    total = _sum(array, axis, kind, None, keepdims, where=where)
+    count: Any = _count(array, axis)
+    if where is not True:
+        count = _sum(array.trace.traced(where).broadcast(array.shape), axis, None, None, keepdims)
+    return _put(total / count, out, kind)
 
 
 def _put(made: TracedArray, out: Any, dtype: Any = None) -> TracedArray:
@@ -418,7 +503,7 @@ def _put(made: TracedArray, out: Any, dtype: Any = None) -> TracedArray:
 
 
 def _var(array: TracedArray, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0,
-         keepdims: Any = False, correction: Any = None, **_: Any) -> TracedArray:  # fmt: skip
+         keepdims: Any = False, correction: Any = None) -> TracedArray:  # fmt: skip
     squares = cast(TracedArray, np.square(array - _mean(array, axis, keepdims=True)))
     total = _sum(squares, axis, None, None, keepdims)
     left = _count(array, axis) - (ddof if correction is None else correction)
@@ -445,10 +530,16 @@ def _arg(name: str) -> Callable[..., TracedArray]:
 
 
 def _norm(array: TracedArray, ord: Any = None, axis: Any = None, keepdims: Any = False) -> Any:
-    if ord in (None, 2) and (axis is None or isinstance(axis, int)):
+    vectors = len(_places(array, axis)) == 1
+    if ord in (None, "fro") or (ord == 2 and vectors):
         return np.sqrt(_sum(array * array, axis, keepdims=keepdims))
-    if ord == 1 and isinstance(axis, int):
-        return np.sum(np.abs(array), axis, keepdims=keepdims)
+    if vectors and ord in (math.inf, -math.inf):
+        return _reduced(
+            array.trace, "maximum" if ord > 0 else "minimum", np.abs(array), axis, keepdims
+        )
+    if vectors and isinstance(ord, (int, float)) and ord:
+        total = np.sum(np.power(np.abs(array), ord), axis, keepdims=keepdims)
+        return total if ord == 1 else np.power(total, 1 / ord)
     return array.trace.refuse("this np.linalg.norm has no definition as an Algorithm")
 
 
@@ -521,8 +612,13 @@ def _tensordot(a: TracedArray, right: Any, axes: Any = 2) -> TracedArray:
 
 
 def _einsum(trace: Trace, text: Any, *given: Any, out: Any = None, **_: Any) -> TracedArray:
-    if not isinstance(text, str):
-        trace.refuse("np.einsum without letters is not known to the tracer")
+    if not isinstance(text, str):  # arrays before their axes' numbers
+        pairs, last = [text, *given], len(given) % 2
+        names = [
+            "".join(chr(97 + n) for n in p) for p in [*pairs[1::2], *(pairs[-1:] * (1 - last))]
+        ]
+        text = ",".join(names[: len(pairs) // 2]) + (f"->{names[-1]}" if not last else "")
+        given = tuple(pairs[0 : len(pairs) // 2 * 2 : 2])
     arrays = [trace.traced(g) for g in given]
     left, arrow, right = text.replace(" ", "").partition("->")
     terms = left.split(",")
@@ -585,18 +681,9 @@ def _repeated(array: TracedArray, repeats: Any, axis: Any = None) -> TracedArray
     return array.view_as(shape, dict(zip(own, new, strict=True))).copy()
 
 
-def _tiled(array: TracedArray, times: Any) -> TracedArray:
-    reps = (times,) if isinstance(times, int) else tuple(times)
-    rank = max(len(reps), array.ndim)
-    array = array[(None,) * (rank - array.ndim) + (Ellipsis,)]
-    reps = (1,) * (rank - len(reps)) + reps
-    shape = tuple(e * n for e, n in zip(array.shape, reps, strict=True))
-    new = [i % e if e > 1 else Index() for i, e in zip(identity(shape), array.shape, strict=True)]
-    return array.view_as(shape, dict(zip(axes_of_shape(array.shape), new, strict=True))).copy()
-
-
-def _padded(array: TracedArray, width: Any, mode: Any = "constant", constant_values: Any = 0,
-            **_: Any) -> TracedArray:  # fmt: skip
+def _padded(
+    array: TracedArray, width: Any, mode: Any = "constant", constant_values: Any = 0
+) -> TracedArray:
     trace = array.trace
     if isinstance(width, dict):
         width = [width.get(n, width.get(n - array.ndim, (0, 0))) for n in range(array.ndim)]
@@ -607,48 +694,19 @@ def _padded(array: TracedArray, width: Any, mode: Any = "constant", constant_val
         made = trace.array(shape, array.dtype, trace.number(constant_values))
         made[places] = array
         return made
-    if mode not in ("edge", "wrap", "reflect"):
+    if mode not in ("edge", "wrap", "reflect", "symmetric"):
         trace.refuse(f"np.pad with mode {mode} has no definition as an Algorithm")
     for axis, (before, after) in enumerate(ends):
         n = array.shape[axis]
         key = (slice(None),) * axis
         edges: list[TracedArray] = []
         for k in (*range(-before, 0), *range(n, n + after)):
-            mirrored = abs(k) if k < n else 2 * (n - 1) - k
-            at = {"edge": min(max(k, 0), n - 1), "wrap": k % n, "reflect": mirrored}[mode]
+            again = mode == "symmetric"  # the element at the edge
+            mirrored = k if 0 <= k < n else -k - again if k < 0 else 2 * (n - 1) - k + again
+            at = {"edge": min(max(k, 0), n - 1), "wrap": k % n}.get(mode, mirrored)
             edges.append(array[(*key, slice(at, at + 1))])
         array = trace.joined([*edges[:before], array, *edges[before:]], axis)
     return array
-
-
-def _rolled(array: TracedArray, shift: Any, axis: Any = None) -> TracedArray:
-    if axis is None:
-        return _rolled(array.reshape(-1), shift, 0).reshape(array.shape)
-    pairs = [(shift, axis)] if isinstance(axis, int) else list(zip(shift, axis, strict=True))
-    for by, along in pairs:
-        at = (array.shape[along] - by) % array.shape[along]
-        key = (slice(None),) * (along % array.ndim)
-        parts = [array[(*key, slice(at, None))], array[(*key, slice(0, at))]]
-        array = array.trace.joined([p for p in parts if p.size], along)
-    return array
-
-
-def _flipped(array: TracedArray, axis: Any = None) -> TracedArray:
-    places = _places(array, axis)
-    return array[
-        tuple(slice(None, None, -1) if n in places else slice(None) for n in range(array.ndim))
-    ]
-
-
-def _split(cut: Callable[..., list[np.ndarray]]) -> Callable[..., list[TracedArray]]:
-    """np.split or np.array_split."""
-
-    def made(array: TracedArray, parts: Any, axis: int = 0) -> list[TracedArray]:
-        key = (slice(None),) * (axis % array.ndim)
-        pieces = cut(np.arange(array.shape[axis]), parts)
-        return [array[(*key, slice(p[0], p[-1] + 1) if len(p) else slice(0, 0))] for p in pieces]
-
-    return made
 
 
 def _windows(array: TracedArray, window_shape: Any, axis: Any = None, **_: Any) -> TracedArray:
@@ -669,7 +727,7 @@ def _windows(array: TracedArray, window_shape: Any, axis: Any = None, **_: Any) 
     return array.view_as([*shape, *sizes], old)
 
 
-def _take(array: TracedArray, indices: Any, axis: Any = None, **_: Any) -> TracedArray:
+def _take(array: TracedArray, indices: Any, axis: Any = None) -> TracedArray:
     if axis is None:
         array, axis = array.reshape(-1), 0
     place = indices if isinstance(indices, int) else array.trace.traced(indices)
@@ -699,6 +757,10 @@ def _gathered(array: TracedArray, shape: Sequence[int], places: dict[int, Index]
         if piecewise is not None:
             return trace.array(shape, array.dtype, piecewise)
     own = axes_of_shape(array.shape)
+    if len(chosen) == 1:
+        ranked = _at_its_place(array, places, *chosen[0])
+        if ranked is not None:
+            return trace.array(shape, array.dtype, ranked)
     all_read = math.prod(shape) * math.prod(array.shape[n] for n, _ in chosen) <= array.size
     if trace.looks_up or not all_read:
         used = {
@@ -728,6 +790,23 @@ def _gathered(array: TracedArray, shape: Sequence[int], places: dict[int, Index]
         holds.append((values.same(same), 1.0))
     body = values.substitute(body, old)
     return trace.array(shape, array.dtype, fold(values, "add", reduced, values.product([*holds, (body, 1.0)])))  # fmt: skip
+
+
+def _at_its_place(
+    array: TracedArray, places: dict[int, Index], n: int, number: Value
+) -> Value | None:
+    """The elements where each row's largest, second largest and so on is, which need not be looked up."""
+    values = array.trace.values
+    if not isinstance(number, Fold) or number.combiner not in PLACES or len(number.axes) != 1:
+        return None
+    own, combiner = axes_of_shape(array.shape), f"largest_{PLACES[number.combiner]}"
+    old = {own[k]: i for k, i in places.items()} | {own[n]: index_of(number.axes[0])}
+    for sign in (1.0, -1.0):
+        body = values.product([(values.substitute(array.value, old), 1.0)], sign)
+        if body == number.body:
+            combiner = "maximum" if combiner == "largest_1" else combiner
+            return values.product([(fold(values, combiner, number.axes, body), 1.0)], sign)
+    return None
 
 
 def _by_cases(array: TracedArray, places: dict[int, Index], n: int, chosen: Value) -> Value | None:
@@ -776,41 +855,212 @@ def _clip(array: TracedArray, low: Any = None, high: Any = None, out: Any = None
     return _put(array, out)
 
 
-def _joined(trace: Trace, arrays: Any, axis: Any = 0, **_: Any) -> TracedArray:
+def _joined(trace: Trace, arrays: Any, axis: Any = 0) -> TracedArray:
     parts = [trace.traced(a) for a in arrays]
     if axis is None:
         parts, axis = [p.reshape(-1) for p in parts], 0
     return trace.joined(parts, axis)
 
 
-def _average(array: TracedArray, axis: Any = None, weights: Any = None, **_: Any) -> Any:
+def _diagonal(array: TracedArray, offset: int = 0, axis1: int = 0, axis2: int = 1) -> TracedArray:
+    array = _moveaxis(array, (axis1, axis2), (-2, -1))
+    firsts = max(-offset, 0), max(offset, 0)
+    length = min(e - first for e, first in zip(array.shape[-2:], firsts, strict=True))
+    shape = (*array.shape[:-2], length)
+    *lead, at = identity(shape)
+    places = [*lead, *(at + first for first in firsts)]
+    return array.view_as(shape, dict(zip(axes_of_shape(array.shape), places, strict=True)))
+
+
+def _on_diagonal(array: TracedArray, offset: int = 0) -> TracedArray:
+    """np.diag: of a vector the matrix that has it on a diagonal."""
+    if array.ndim == 2:
+        return _diagonal(array, offset)
+    trace, size = array.trace, array.size + abs(offset)
+    row, column = identity((size, size))
+    element = trace.values.substitute(
+        array.value, {axis: row + min(offset, 0) for axis in axes_of_shape(array.shape)}
+    )
+    here = column - row - offset
+    kept = trace.values.where([here, here * -1], element, trace.values.number(0))
+    return trace.array((size, size), array.dtype, kept)
+
+
+def _filled_diagonal(array: TracedArray, number: Any, wrap: bool = False) -> None:
+    row, column = identity(array.shape)
+    trace = array.trace
+    made = trace.values.where([row - column, column - row], trace.traced(number).value, array.value)
+    trace.write(array, trace.array(array.shape, array.dtype, made))
+
+
+def _rounded(array: TracedArray, decimals: int = 0, out: Any = None) -> TracedArray:
+    made: Any = array
+    if is_float(array.dtype):
+        made = np.rint(array * 10.0**decimals) / 10.0**decimals if decimals else np.rint(array)
+    return _put(made, out, array.dtype)
+
+
+MOST_ORDERED = 512
+"""Elements from either end of a sorted row that are known."""
+
+
+def _ordered(
+    array: TracedArray, axis: int | None, combiner: str, stable: bool = False
+) -> TracedArray:
+    """The elements of each row from the least to the largest (`largest`), or where they are (`place`). Elements far
+    from both ends are undefined; of equal ones the first is first, but the last in the upper half of what need not
+    be `stable`."""
+    if axis is None:
+        array, axis = array.reshape(-1), 0
+    trace, values = array.trace, array.trace.values
+    own = axes_of_shape(array.shape)[axis % array.ndim]
+    if own.extent == 1:
+        return array.copy() if combiner == "largest" else created(trace, array.shape, 0, np.int64)
+    along = fresh_axis(own.extent, values.axes(array.value))
+    body = values.substitute(array.value, {own: index_of(along)})
+    turned, sign = values.product([(body, 1.0)], -1.0), -1.0 if combiner == "largest" else 1.0
+
+    def ranked(rank: int, of: Value) -> Value:
+        if combiner == "place" and rank > 1 and not trace.ranked_places:
+            return _place_by_comparison(values, rank, along, of)
+        return fold(
+            values,
+            f"{combiner}_{rank}" if (combiner, rank) != ("largest", 1) else "maximum",
+            [along],
+            of,
+        )
+
+    def element(at: int) -> Value:
+        low, high = at + 1, own.extent - at
+        if min(low, high) > MOST_ORDERED:
+            return UNDEFINED
+        if high <= low and not (stable and low <= MOST_ORDERED):
+            return ranked(high, body)
+        return values.product([(ranked(low, turned), 1.0)], sign)
+
+    def between(first: int, last: int) -> Value:
+        if last - first == 1 or MOST_ORDERED <= first < last <= own.extent - MOST_ORDERED:
+            return element(first)
+        middle = (first + last) // 2
+        return values.where([index_of(own) - middle], between(middle, last), between(first, middle))
+
+    kind = array.dtype if combiner == "largest" else np.int64
+    return trace.array(array.shape, kind, between(0, own.extent))
+
+
+def _place_by_comparison(values: Values, rank: int, along: Axis, body: Value) -> Value:
+    """Where the `rank`-th largest element is: the first place after the one before where an element is as large."""
+    least, before = fold(values, "maximum", [along], body), fold(values, "place_1", [along], body)
+    place, none = values.position(index_of(along)), values.number(along.extent)
+    for n in range(2, rank + 1):
+        largest = fold(values, f"largest_{n}", [along], body)
+        again = values.same(Application("equal", (least, largest)))
+        after = apply(values, "select", [again, before, values.number(-1)])
+        later = values.same(Application("greater", (place, after)))
+        alike = values.same(Application("equal", (body, largest)))
+        chosen = apply(values, "select", [later, place, none])
+        chosen = apply(values, "select", [alike, chosen, none])
+        least, before = largest, fold(values, "minimum", [along], chosen)
+    return before
+
+
+def _sorter(combiner: str, by_rank: bool = False) -> Callable[..., TracedArray]:
+    """np.sort, np.argsort, and their partitions, which are whole orders here."""
+
+    def made(array: TracedArray, *more: Any, axis: Any = -1, kind: Any = None,
+             stable: Any = None) -> TracedArray:  # fmt: skip
+        rest = more[1:] if by_rank else more
+        kept = bool(stable) or kind in ("stable", "mergesort")
+        return _ordered(array, rest[0] if rest else axis, combiner, kept)
+
+    return made
+
+
+def _convolved(array: TracedArray, right: Any, mode: str = "full", turned: bool = True) -> Any:
+    taps = array.trace.traced(right)
+    if taps.size > array.size and turned:
+        array, taps = taps, array
+    count = taps.size
+    before = {"full": count - 1, "same": count // 2, "valid": 0}[mode]
+    after = {"full": count - 1, "same": count - 1 - before, "valid": 0}[mode]
+    windows = _windows(_padded(array, (before, after)), count)
+    return _sum(windows * (taps[::-1] if turned else taps), -1)
+
+
+def _found_places(trace: Trace, edges: Any, given: Any, side: str = "left") -> TracedArray:
+    """np.searchsorted: how many numbers of a sorted row lie below."""
+    edges, array = trace.traced(edges), trace.traced(given)
+    below = elementwise(
+        trace, "less" if side == "left" else "less_equal", [edges, array[..., None]]
+    )
+    return _sum(below, -1, np.int64)
+
+
+def _digits(trace: Trace, given: Any, bins: Any, right: bool = False) -> TracedArray:
+    numbers = np.asarray(bins)
+    if numbers[0] <= numbers[-1]:
+        return _found_places(trace, numbers, given, "left" if right else "right")
+    found: Any = _found_places(trace, numbers[::-1], given, "right" if right else "left")
+    return cast(TracedArray, len(numbers) - found)
+
+
+def _counted(array: TracedArray, weights: Any = None, minlength: int = 0) -> TracedArray:
+    """np.bincount of numbers below `minlength`."""
+    if not minlength:
+        array.trace.refuse("np.bincount without minlength has no length that is known beforehand")
+    same = elementwise(array.trace, "equal", [np.arange(minlength)[:, None], array])
+    return _sum(same if weights is None else same * weights, -1)
+
+
+def _softmax(array: TracedArray, axis: Any = None) -> Any:
+    exponentials = np.exp(array - _reduced(array.trace, "maximum", array, axis, True))
+    return exponentials / _sum(exponentials, axis, keepdims=True)
+
+
+def _log_sum(array: TracedArray, axis: Any = None, keepdims: Any = False) -> TracedArray:
+    return _reduced(array.trace, "logaddexp", array, axis, keepdims)
+
+
+def _by_strides(
+    array: TracedArray, shape: Any = None, strides: Any = None, **_: Any
+) -> TracedArray:
+    """A view of a whole array's elements by distances in bytes, as `strides` gives them."""
+    flat = array.reshape(-1)
+    place = Index()
+    for index, step in zip(identity(shape), strides, strict=True):
+        place = place + index * (int(step) // array.dtype.itemsize)
+    return flat.view_as(tuple(shape), dict.fromkeys(axes_of_shape(flat.shape), place))
+
+
+def _block(trace: Trace, given: Any) -> TracedArray:
+    depth, inner = 0, given
+    while isinstance(inner, list):
+        depth, inner = depth + 1, inner[0]
+    if not depth:
+        return trace.traced(given)
+    parts = [_block(trace, part) for part in given]
+    rank = max(depth, *(part.ndim for part in parts))
+    return trace.joined([p[(None,) * (rank - p.ndim) + (Ellipsis,)] for p in parts], -depth)
+
+
+def _average(
+    array: TracedArray, axis: Any = None, weights: Any = None, *, keepdims: Any = False
+) -> Any:
     if weights is None:
-        return _mean(array, axis)
+        return _mean(array, axis, keepdims=keepdims)
     heavy = array.trace.traced(weights)
     if heavy.ndim < array.ndim:
         heavy = heavy[
             tuple(slice(None) if n == axis % array.ndim else None for n in range(array.ndim))
         ]
-    return np.sum(array * heavy, axis) / np.sum(heavy.broadcast(array.shape), axis)
-
-
-def _selected(trace: Trace, masks: Any, choices: Any, default: Any = 0) -> Any:
-    for mask, choice in zip(reversed(masks), reversed(choices), strict=True):
-        default = where_(trace, mask, choice, default)
-    return default
-
-
-def _diff(array: TracedArray, n: int = 1, axis: int = -1) -> TracedArray:
-    for _ in range(n):
-        key = (slice(None),) * (axis % array.ndim)
-        array = array[(*key, slice(1, None))] - array[(*key, slice(0, -1))]
-    return array
+    whole = heavy.broadcast(array.shape)
+    return _sum(array * heavy, axis, None, None, keepdims) / _sum(whole, axis, None, None, keepdims)
 
 
 def _copied(trace: Trace, target: Any, source: Any, casting: Any = None, where: Any = True) -> None:
-    if not isinstance(target, TracedArray) or where is not True:
+    if not isinstance(target, TracedArray):
         trace.refuse("this np.copyto has no definition as an Algorithm")
-    trace.write(target, trace.traced(source))
+    trace.write(target, where_(trace, where, source, target))
 
 
 def _like(fill: Any) -> Callable[..., TracedArray]:
@@ -854,35 +1104,41 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "cumprod": lambda a, *r, **k: _accumulated(a, "multiply", *r, **k),
     "dot": _dot,
     "inner": lambda a, b: _tensordot(a, b, ([-1], [-1])),
-    "outer": lambda a, b: a.reshape(-1)[:, None] * np.ravel(b),
     "vdot": lambda a, b: np.sum(a.reshape(-1) * np.ravel(b)),
     "tensordot": _tensordot,
     "transpose": lambda a, axes=None: a.transpose(*(() if axes is None else (axes,))),
     "swapaxes": lambda a, x, y: a.swapaxes(x, y),
     "moveaxis": _moveaxis,
-    "reshape": lambda a, shape, **k: a.reshape(shape),
-    "ravel": lambda a, *r, **k: a.reshape(-1),
+    "reshape": lambda a, shape, order="C", **k: a.reshape(shape, order=order),
+    "ravel": lambda a, order="C": a.reshape(-1, order=order),
     "squeeze": _reshaped(np.squeeze),
-    "expand_dims": _reshaped(np.expand_dims),
     "broadcast_to": lambda a, shape, **k: a.broadcast(
         (shape,) if isinstance(shape, int) else tuple(shape)
     ),
     "atleast_1d": _reshaped(np.atleast_1d),
     "atleast_2d": _reshaped(np.atleast_2d),
     "repeat": _repeated,
-    "tile": _tiled,
     "pad": _padded,
-    "roll": _rolled,
-    "flip": _flipped,
-    "split": _split(np.split),
-    "array_split": _split(np.array_split),
     "lib.stride_tricks.sliding_window_view": _windows,
+    "lib.stride_tricks.as_strided": _by_strides,
     "take": _take,
     "take_along_axis": _take_along,
     "tril": lambda a, k=0: _triangle(a, k, 1),
     "triu": lambda a, k=0: _triangle(a, k, -1),
     "clip": _clip,
-    "diff": _diff,
+    "diagonal": _diagonal,
+    "diag": _on_diagonal,
+    "trace": lambda a, *r, **k: _sum(_diagonal(a, *r, **k), -1),
+    "fill_diagonal": _filled_diagonal,
+    "round": _rounded,
+    "around": _rounded,
+    "sort": _sorter("largest"),
+    "argsort": _sorter("place"),
+    "partition": _sorter("largest", True),
+    "argpartition": _sorter("place", True),
+    "convolve": _convolved,
+    "correlate": lambda a, v, mode="valid": _convolved(a, v, mode, False),
+    "bincount": _counted,
     "copy": lambda a, **k: a.copy(),
     "zeros_like": _like(0),
     "ones_like": _like(1),
@@ -908,8 +1164,14 @@ OF_SEVERAL: dict[str, Callable[..., Any]] = {
         if r
         else t.refuse("np.where of a mask alone has no definition as an Algorithm")
     ),
-    "select": _selected,
     "copyto": _copied,
+    "putmask": lambda t, a, mask, values: _copied(t, a, values, where=mask),
+    "block": _block,
+    "searchsorted": _found_places,
+    "digitize": _digits,
+    "choose": lambda t, n, choices: np.select(
+        [np.equal(n, k) for k in range(len(choices) - 1)], choices[:-1], choices[-1]
+    ),
     "result_type": lambda t, *a: np.result_type(
         *(x.dtype if isinstance(x, TracedArray) else x for x in a)
     ),
@@ -938,17 +1200,108 @@ def _function(trace: Trace, function: Any, args: Any, kwargs: Any) -> Any:
         if "argument" in str(error):
             trace.refuse(f"np.{name} with these arguments is not known to the tracer")
         raise
-    return trace.refuse(f"np.{name} has no definition as an Algorithm")
+    try:
+        return _by_own_code(trace, function)(*args, **kwargs)
+    except (NotTraced, AttributeError, TypeError, NotImplementedError):
+        return trace.refuse(f"np.{name} has no definition as an Algorithm")
+
+
+def _by_own_code(trace: Trace, function: Any) -> Callable[..., Any]:
+    """A function as NumPy's own Python code makes it of others, the arrays that it makes being traced ones.
+    Raises NotImplementedError for one that is no Python."""
+    code = getattr(function, "_implementation", None)
+    if not isinstance(code, FunctionType):
+        raise NotImplementedError
+    names = trace.own_code.setdefault(code.__module__, {})
+    for name, value in [] if names else code.__globals__.items():
+        plain = isinstance(value, FunctionType) and value.__globals__ is code.__globals__
+        kept = name in ("arange", "eye")  # of dimensions' numbers
+        names[name] = value if kept else _rebound(value, names) if plain else seen(trace, value)
+    return _rebound(code, names)
+
+
+def _rebound(code: FunctionType, names: dict[str, Any]) -> FunctionType:
+    """The function with other global names."""
+    made = FunctionType(code.__code__, names, code.__name__, code.__defaults__, code.__closure__)
+    made.__kwdefaults__ = code.__kwdefaults__
+    return made
+
+
+class ChosenElements(NDArrayOperatorsMixin):
+    """The elements of an array that a mask of its first dimensions chooses, in one row: those of `whole` where the
+    `mask` holds. How many they are is not known, so they go with numbers and others of the same mask alone, into
+    sums and the like, and back to where they come from."""
+
+    def __init__(self, whole: TracedArray, mask: TracedArray) -> None:
+        self.whole, self.mask, self.dtype = whole, mask.copy(), whole.dtype
+
+    def of_whole(self, given: Any) -> Any:
+        """An operand at all places."""
+        if isinstance(given, ChosenElements):
+            if given.mask.shape == self.mask.shape and given.mask.value == self.mask.value:
+                return given.whole
+        elif not np.ndim(given):
+            return given
+        return self.mask.trace.refuse(MASKED)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *given: Any, **more: Any) -> Any:
+        (out,) = more.pop("out", None) or (None,)
+        if method != "__call__" or more or (out is not None and out is not self):
+            self.mask.trace.refuse(MASKED)
+        made = ufunc(*map(self.of_whole, given))
+        if out is None:
+            return ChosenElements(made, self.mask)
+        self.whole = made
+        return self
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if args[0] is not self or _named(func) not in (
+            "sum",
+            "mean",
+            "max",
+            "min",
+            "amax",
+            "amin",
+            "prod",
+        ):
+            self.mask.trace.refuse(MASKED)
+        return self._combined(_named(func), *args[1:], **kwargs)
+
+    def _combined(self, name: str, axis: Any = None, **more: Any) -> Any:
+        lead = self.mask.ndim
+        if axis not in (None, 0):
+            self.mask.trace.refuse(MASKED)
+        mask = self.mask[(..., *(None,) * (self.whole.ndim - lead))]
+        where = mask.broadcast(self.whole.shape)
+        return FUNCTIONS[name](
+            self.whole, None if axis is None else tuple(range(lead)), where=where, **more
+        )
+
+    def astype(self, dtype: Any) -> ChosenElements:
+        """In another format."""
+        return ChosenElements(self.whole.astype(dtype), self.mask)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        self.mask.trace.refuse(MASKED)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if name not in ("sum", "mean", "max", "min", "prod"):
+            self.mask.trace.refuse(MASKED)
+        return lambda *args, **kwargs: self._combined(name, *args, **kwargs)
 
 
 METHODS |= {
     name: FUNCTIONS[name]
     for name in (
         "sum prod max min any all argmax argmin mean var std ptp cumsum cumprod dot squeeze repeat take "
-        "clip ravel").split()
+        "clip ravel diagonal round argsort argpartition choose").split()
+    if name in FUNCTIONS
 }  # fmt: skip
 METHODS |= {
-    "flatten": lambda a, *r: a.reshape(-1).copy(),
+    "flatten": lambda a, order="C": a.reshape(-1, order=order).copy(),
+    "sort": lambda a, axis=-1, **k: a.trace.write(a, _ordered(a, axis, "largest")),
     "fill": lambda a, number: a.trace.write(a, a.trace.traced(number)),
     "conj": lambda a: a,
     "view": lambda a, *r: (
@@ -957,19 +1310,93 @@ METHODS |= {
         else a.trace.refuse("ndarray.view in another format has no definition as an Algorithm")
     ),
 }
-HANDLERS |= {"ufunc": _ufunc, "function": _function, "gather": _gathered, "where": where_}
+HANDLERS |= {
+    "chosen": ChosenElements,
+    "ufunc": _ufunc,
+    "function": _function,
+    "gather": _gathered,
+    "where": where_,
+}
+
+
+NUMBER_TYPES = {float, int, *(t for t in np.sctypeDict.values() if issubclass(t, np.number))}
+
+
+class NumberType:
+    """A type of numbers that also converts computed ones; all else is as with the type itself."""
+
+    def __init__(self, trace: Trace, kind: type) -> None:
+        self._trace, self._kind = trace, kind
+        self.dtype = np.dtype(kind)
+
+    def __call__(self, *given: Any) -> Any:
+        """The numbers in this type."""
+        if not given or not _holds_traced(given[0]):
+            return self._kind(*given)
+        array = self._trace.traced(given[0])
+        number = array.value if array.size == 1 else None
+        return (
+            self._kind(number.value) if isinstance(number, Constant) else array.astype(self.dtype)
+        )
+
+    def __instancecheck__(self, given: Any) -> bool:
+        return isinstance(given, self._kind)
+
+    def __eq__(self, other: Any) -> bool:
+        return other is self or bool(other == self._kind)
+
+    def __hash__(self) -> int:
+        return hash(self._kind)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._kind, name)
+
+
+def seen(trace: Trace, value: Any) -> Any:
+    """What a reference that is traced sees of something of NumPy's or SciPy's."""
+    if isinstance(value, type) and value in NUMBER_TYPES:
+        return NumberType(trace, value)
+    if isinstance(value, np.vectorize):
+        return TracedNumpy(trace).vectorize(value.pyfunc)
+    if isinstance(value, ModuleType):
+        whole = value.__name__.startswith(("numpy", "scipy"))
+        return TracedNumpy(trace, value) if whole else value
+    module, name = str(getattr(value, "__module__", "")), getattr(value, "__name__", "")
+    if module.startswith("scipy") and name in SCIPY:
+        return lambda a, *r, **k: SCIPY[name](trace.traced(a), *r, **k)
+    if not module.startswith("numpy") or not callable(value):
+        return value
+    made = getattr(TracedNumpy(trace), f"_{name}_", None)
+    if made is not None or _named(value) not in FUNCTIONS:
+        return value if made is None else made
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        if not any(map(_holds_traced, args)):
+            return value(*args, **kwargs)
+        return _function(trace, value, [_nested_if_traced(trace, a) for a in args], kwargs)
+
+    return called
+
+
+SCIPY: dict[str, Callable[..., Any]] = {
+    "softmax": _softmax,
+    "log_softmax": lambda a, axis=None: a - _log_sum(a, axis, keepdims=True),
+    "logsumexp": _log_sum,
+}
+"""Functions of `scipy.special` that are no ufuncs."""
 
 
 class TracedNumpy(ModuleType):
-    """NumPy for a reference that is traced: what it makes anew can hold computed elements."""
+    """NumPy for a reference that is traced: what it makes anew can hold computed elements. So one of its modules,
+    and of SciPy's."""
 
-    def __init__(self, trace: Trace) -> None:
-        super().__init__("numpy")
-        self._trace = trace
+    def __init__(self, trace: Trace, module: ModuleType = np) -> None:
+        super().__init__(module.__name__)
+        self._trace, self._module = trace, module
 
     def __getattr__(self, name: str) -> Any:
         own = getattr(self, f"_{name}_", None) if not name.startswith("_") else None
-        return own if own is not None else getattr(np, name)
+        return own if own is not None else seen(self._trace, getattr(self._module, name))
 
     def _made(self, fill: Any) -> Callable[..., TracedArray]:
         def made(shape: Any, *more: Any, dtype: Any = None, **_: Any) -> TracedArray:
@@ -987,7 +1414,10 @@ class TracedNumpy(ModuleType):
     _empty_ = property(lambda self: self._made("nothing"))
     _full_ = property(lambda self: self._made(None))
 
-    def _array_(self, given: Any, dtype: Any = None, **_: Any) -> Any:
+    def _array_(self, given: Any, dtype: Any = None, ndmin: int = 0, **more: Any) -> Any:
+        if ndmin:
+            made = self._array_(given, dtype)
+            return made[(None,) * max(ndmin - made.ndim, 0) + (Ellipsis,)]
         if isinstance(given, TracedArray) or (
             isinstance(given, (list, tuple)) and _holds_traced(given)
         ):
@@ -1037,6 +1467,10 @@ def _holds_traced(given: Any) -> bool:
     return isinstance(given, TracedArray) or (
         isinstance(given, (list, tuple)) and any(map(_holds_traced, given))
     )
+
+
+def _nested_if_traced(trace: Trace, given: Any) -> Any:
+    return _nested(trace, given) if isinstance(given, list) and _holds_traced(given) else given
 
 
 def _nested(trace: Trace, given: Any) -> TracedArray:

@@ -26,7 +26,7 @@ from accelopt.algorithm.definitions import DefinedOutput, UndefinedOutput, algor
 from accelopt.algorithm.index import Axis, Index, digits, element_number, index_of
 from accelopt.algorithm.ir import Algorithm, Array, Constant, Position
 from accelopt.algorithm.normal_forms import apply
-from accelopt.algorithm.numpy_functions import TracedNumpy
+from accelopt.algorithm.numpy_functions import seen
 from accelopt.algorithm.reductions import fold
 from accelopt.algorithm.rerolling import progression
 from accelopt.algorithm.traced_array import (
@@ -41,6 +41,7 @@ from accelopt.algorithm.value_nodes import (
     UNDEFINED,
     Application,
     Element,
+    Fold,
     Product,
     ScanElement,
     Sum,
@@ -72,12 +73,15 @@ class TracedReference(NamedTuple):
     outputs: tuple[str, ...]
 
 
-def trace_reference(path: str | Path, source: str, inputs: Sequence[Any]) -> TracedReference:
+def trace_reference(
+    path: str | Path, source: str, inputs: Sequence[Any], *, ranked_places: bool = True
+) -> TracedReference:
     """The Algorithm of the reference in the text `source`, which lies at `path`, for `inputs` of
-    `get_inputs`: their shapes, formats and plain numbers count. Raises NotTraced, with the line and
+    `get_inputs`: their shapes, formats and plain numbers count; `ranked_places` as `Trace` has it. Raises NotTraced, with the line and
     NumPy's function, for what has no definition as an Algorithm."""
     path = str(Path(path).resolve())
     trace = Trace(path)
+    trace.ranked_places = ranked_places
     loops = _Loops(trace)
     with deep_recursion(), warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
@@ -89,6 +93,8 @@ def trace_reference(path: str | Path, source: str, inputs: Sequence[Any]) -> Tra
         try:
             kernel = _kernel_inputs(trace, module, inputs, names)
             returned = _blamed(trace, forward, kernel.given)
+            if isinstance(returned, dict):
+                raise NotTraced("forward returns a dict instead of an array or a tuple", path)
             outputs = returned if isinstance(returned, (tuple, list)) else (returned,)
             algorithm = _algorithm(trace, loops, kernel, outputs, Path(path).stem)
         except RecursionError:
@@ -140,15 +146,8 @@ def _module(path: str, source: str, trace: Trace, loops: _Loops) -> dict[str, An
         exec(compile(ast.fix_missing_locations(tree), path, "exec"), names)
     finally:
         sys.path.remove(str(Path(path).parent))
-    numpy = TracedNumpy(trace)
-    for name, value in list(names.items()):
-        if value is np:
-            names[name] = numpy
-        elif isinstance(value, np.vectorize):
-            names[name] = numpy.vectorize(value.pyfunc)
-        elif str(getattr(value, "__module__", "")).startswith("numpy") and callable(value):
-            made = getattr(numpy, f"_{getattr(value, '__name__', '')}_", None)
-            names[name] = value if made is None else made
+    seen_names = {name: seen(trace, value) for name, value in names.items()}
+    names |= seen_names | {kind.__name__: seen(trace, kind) for kind in (float, int)}
     return names
 
 
@@ -435,6 +434,8 @@ class _Loops:
             if key not in self._resolved:
                 self._resolved[key] = self._closed(self.chains[part.array], part.address)
             return self._resolved[key]
+        if isinstance(part, Fold):  # of what may depend on fewer axes by now
+            return fold(self.trace.values, part.combiner, part.axes, part.body)
         return part
 
     def _at(self, chain: _Chain, value: Value, local: Index, **more: Any) -> Value:

@@ -24,9 +24,18 @@ from accelopt.algorithm.ir import Constant, Position
 from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.reductions import fold
 from accelopt.algorithm.rerolling import progression
-from accelopt.algorithm.value_nodes import UNDEFINED, Application, Element, Product, Sum, Value
+from accelopt.algorithm.value_nodes import (
+    NEUTRAL,
+    UNDEFINED,
+    Application,
+    Element,
+    Product,
+    Sum,
+    Value,
+)
 from accelopt.algorithm.values import Values, fresh_axis
 
+MASKED = "elements that a mask chooses have no number that is known beforehand"
 LARGEST_TABLE = 64
 """Elements of an array of numbers that follow no formula, and are chosen by their place."""
 
@@ -104,13 +113,16 @@ def identity(shape: Sequence[int]) -> tuple[Index, ...]:
 class Trace:
     """What all arrays of one trace share: values, and the file that is traced. Elements of inputs that
     numbers of inputs choose are looked up where `looks_up` says so, or where they are more than those they are
-    chosen of; else they are summed over all that may be."""
+    chosen of; else they are summed over all that may be. Where one instruction finds the places of several of the
+    largest elements, equal ones among them, places are `ranked_places`; else each is found by comparisons."""
 
     looks_up = False
+    ranked_places = True
 
     def __init__(self, path: str) -> None:
         self.values = Values()
         self.path = path
+        self.own_code: dict[str, dict[str, Any]] = {}  # names in NumPy's modules, by those
 
     def refuse(self, reason: str) -> NoReturn:
         """Raises NotTraced at the line of the reference that is being executed."""
@@ -447,6 +459,17 @@ class TracedArray(NDArrayOperatorsMixin):
         """Transposed."""
         return self.transpose()
 
+    __class__ = property(lambda self: np.ndarray)  # for isinstance
+    flat = property(lambda self: self.reshape(-1))
+    itemsize = property(lambda self: self.dtype.itemsize)
+    nbytes = property(lambda self: self.size * self.dtype.itemsize)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Bytes from one element to the next along each dimension, as in an array of its own."""
+        lengths = (math.prod(self.shape[n + 1 :]) for n in range(self.ndim))
+        return tuple(length * self.dtype.itemsize for length in lengths)
+
     mT = property(lambda self: self.swapaxes(-1, -2))
 
     @property
@@ -482,9 +505,10 @@ class TracedArray(NDArrayOperatorsMixin):
     def __index__(self) -> int:
         return int(self._known("an index"))
 
-    def item(self, *place: int) -> float:
-        """One number."""
-        return self._known("item()")
+    def item(self, *place: int) -> Any:
+        """One number, computed or known."""
+        array = self.reshape(-1)[place[0]] if len(place) == 1 else self[place] if place else self
+        return array.value.value if isinstance(array.value, Constant) else array.reshape(())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         self.trace.refuse("a conversion of a computed array to numbers has no definition")
@@ -543,11 +567,13 @@ class TracedArray(NDArrayOperatorsMixin):
         places[one], places[other] = places[other], places[one]
         return self.transpose(places)
 
-    def reshape(self, *shape: Any, **_: Any) -> TracedArray:
-        """np.reshape, row-major."""
+    def reshape(self, *shape: Any, order: str = "C", **_: Any) -> TracedArray:
+        """np.reshape."""
         wanted = list(shape[0] if len(shape) == 1 and not isinstance(shape[0], (int, np.integer))
                       else shape)  # fmt: skip
         wanted = [int(n) for n in wanted]
+        if order == "F":
+            return self.T.reshape(wanted[::-1]).T
         if -1 in wanted:
             rest = math.prod(n for n in wanted if n != -1)
             wanted[wanted.index(-1)] = self.size // rest if rest else 0
@@ -568,6 +594,10 @@ class TracedArray(NDArrayOperatorsMixin):
         return self.trace.array(self.shape, self.dtype, self.value)
 
     def __getitem__(self, key: Any) -> TracedArray:
+        if isinstance(key, TracedArray) and key.dtype.kind == "b" and key.ndim:
+            if key.shape != self.shape[: key.ndim]:
+                raise IndexError(f"a mask of shape {key.shape} does not match {self.shape}")
+            return cast(TracedArray, HANDLERS["chosen"](self.copy(), key))
         keys, advanced = self._keys(key)
         if advanced:
             return self._taken(keys)
@@ -611,7 +641,9 @@ class TracedArray(NDArrayOperatorsMixin):
         advanced = False
         for n, part in enumerate(parts):
             if isinstance(part, (list, np.ndarray)) and np.ndim(part):
-                parts[n] = self.trace.traced(part)
+                array = part if isinstance(part, TracedArray) else np.asarray(part)
+                parts[n] = self.trace.traced(array.nonzero()[0] if array.dtype == bool and array.ndim == 1
+                                             and not isinstance(part, TracedArray) else array)  # fmt: skip
             if isinstance(parts[n], TracedArray):
                 if not parts[n].ndim and isinstance(parts[n].value, Constant):
                     parts[n] = int(parts[n])
@@ -655,12 +687,15 @@ class TracedArray(NDArrayOperatorsMixin):
         new = [values.same(same), values.replace(made, taken, rest.value), rest.value]
         return rest, trace.array(rest.shape, rest.dtype, apply(values, "select", new))
 
-    def add_at(self, key: Any, given: TracedArray) -> None:
-        """np.add.at."""
+    def add_at(self, key: Any, given: TracedArray, combiner: str = "add") -> None:
+        """np.add.at, or that of another ufunc."""
         trace, values = self.trace, self.trace.values
         keys, advanced = self._keys(key)
         if not advanced:
-            trace.write(self[key], cast(TracedArray, self[key] + given))
+            value = apply(
+                values, combiner, [self[key].value, given.broadcast(self[key].shape).value]
+            )
+            trace.write(self[key], trace.array(self[key].shape, self.dtype, value))
             return
         rest, result, places, chosen = self._addressed(keys)
         own, back = axes_of_shape(rest.shape), _places_back(rest.shape, result, places)
@@ -675,10 +710,17 @@ class TracedArray(NDArrayOperatorsMixin):
                 back[axis] = index_of(summed[-1])
         alike = (Application("equal", (number, values.position(index_of(a))))
                  for n, number in chosen for a in [Axis(f"own{n}", own[n].extent)])  # fmt: skip
-        body = values.product([(value, 1.0), *((values.same(a), 1.0) for a in alike)])
+        tests = [values.same(a) for a in alike]
+        if combiner == "add":
+            body = values.product([(value, 1.0), *((test, 1.0) for test in tests)])
+        else:
+            body = value
+            for test in tests:
+                none = values.number(NEUTRAL[combiner])
+                body = apply(values, "select", [test, body, none])
         back |= {Axis(f"own{n}", own[n].extent): index_of(own[n]) for n, _ in chosen}
-        total = fold(values, "add", summed, values.substitute(body, back))
-        total = values.sum([(rest.value, 1.0), (total, 1.0)])
+        total = fold(values, combiner, summed, values.substitute(body, back))
+        total = apply(values, combiner, [rest.value, total])
         trace.write(rest, trace.array(rest.shape, rest.dtype, total))
 
     def _scatter(
@@ -707,14 +749,15 @@ class TracedArray(NDArrayOperatorsMixin):
         """What arrays of integers choose of what slices leave: that, the shape of the result, and along which
         dimension its elements are at which places, or at which numbers."""
         trace = self.trace
+        if any(key is None for key in keys):  # dimensions of one element, taken whole
+            widened = self[tuple(key if key is None else slice(None) for key in keys)]
+            return widened._addressed([slice(None) if key is None else key for key in keys])
         arrays = [
             n for n, key in enumerate(keys) if isinstance(key, (TracedArray, int, np.integer))
         ]
-        if None in [key if key is None else 0 for key in keys]:
-            trace.refuse("new axes among arrays of indices are not known to the tracer")
         given = [trace.traced(keys[n]) for n in arrays]
         if any(g.dtype.kind == "b" for g in given):
-            trace.refuse("elements that a mask chooses have no number that is known beforehand")
+            trace.refuse(MASKED)
         shape = np.broadcast_shapes(*(g.shape for g in given))
         beside = arrays == list(range(arrays[0], arrays[-1] + 1))
         lead = arrays[0] if beside else 0
@@ -753,10 +796,12 @@ class TracedArray(NDArrayOperatorsMixin):
         mask = key if isinstance(key, (TracedArray, np.ndarray)) else None
         if mask is not None and mask.dtype.kind == "b":
             mask = trace.traced(mask)
+            if getattr(given, "mask", None) is not None:
+                given = HANDLERS["chosen"](self, mask).of_whole(given)
+            elif trace.traced(given).ndim > self.ndim - mask.ndim:
+                trace.refuse("an array that is assigned where a mask holds has no known places")
             while mask.ndim < self.ndim:
                 mask = mask[..., None]
-            if trace.traced(given).ndim:
-                trace.refuse("an array that is assigned where a mask holds has no known places")
             trace.write(self, HANDLERS["where"](trace, mask, given, self))
             return
         keys, advanced = self._keys(key)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from accelopt import __version__
 from accelopt.errors import AcceloptError, sentence
@@ -79,8 +80,22 @@ def command(arguments: Sequence[str] | None = None) -> Callable[[], None]:
     return _call
 
 
+class _Command(TyperCommand):
+    """A subcommand that says which option a file too many belongs to."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Raises UsageError."""
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            takes = any("--reference" in parameter.opts for parameter in self.params)
+            if takes and "extra argument" in (said := str(getattr(error, "message", ""))):
+                error.message = f"{said}. The reference is an option: --reference FILE"  # type: ignore[attr-defined]
+            raise
+
+
 def _add_command(name: str, function: Any) -> None:
-    app.command(name, context_settings=SETTINGS.get(name))(function)
+    app.command(name, cls=_Command, context_settings=SETTINGS.get(name))(function)
 
 
 def _add_group(name: str, group: Any) -> None:

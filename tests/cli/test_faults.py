@@ -82,6 +82,12 @@ def test_a_reference_is_named_for_what_it_does(files, reference, sentence):
     assert sentence in said(files, "check", "kernel.py", "--reference", "reference.py")
 
 
+@pytest.mark.parametrize("command", ["optimize", "check", "explain"])
+def test_a_reference_that_is_no_option_is_told_where_it_belongs(files, command):
+    found = said(files, command, "kernel.py", "reference.py", code=2)
+    assert "reference.py" in found and "--reference FILE" in found.replace("│ │ ", "")
+
+
 def test_workers_beyond_any_machine(files):
     words = ("optimize", "kernel.py", "--reference", "reference.py", "--workers", "1000000000")
     assert "Invalid value for '--workers'" in said(files, *words, code=2)

@@ -19,6 +19,7 @@ import numpy as np
 
 from accelopt.algorithm.functions import FUNCTIONS
 from accelopt.hardware import Hardware
+from accelopt.kernels.nki.problem_bound import launch_cores
 from accelopt.kernels.nki.source_lines import Sources
 from accelopt.sim.access import Access, Tensor
 from accelopt.sim.errors import SourceLine
@@ -38,7 +39,7 @@ from accelopt.sim.timing.stream.operation import (
     Operation,
     Queue,
 )
-from accelopt.sim.timing.what_if import WhatIf, on_engine, scaled
+from accelopt.sim.timing.what_if import WhatIf, issued_in_turn, on_engine, scaled
 
 MOST = 5
 LEAST = 0.02  # of the time: what gives less is no advice
@@ -192,7 +193,7 @@ class _Mechanisms:
         mechanisms = (
             self._partitions, self._wider, self._products, self._transposes, self._engines, self._reread,
             self._through_hbm, self._short_rows, self._on_the_way, self._narrower,
-            self._buffers,
+            self._buffers, self._cores,
         )  # fmt: skip
         every = [
             question._replace(mechanism=mechanism.__name__)
@@ -580,13 +581,21 @@ class _Mechanisms:
             )  # fmt: skip
 
     def _buffers(self) -> Iterator[_Question]:
-        """Loads that wait for a place in SBUF."""
+        """Loads that wait for a place in SBUF, and transfers that wait for their descriptors."""
         loads = {
             one.operation.source
             for one in self._works
             if one.transfer and not one.operation.is_store
         }
         for asked in self.asked:
+            if asked.subject == "descriptors":
+                works = [w for w in self._works if issued_in_turn(w.operation, self.found)]
+                question = self._asking(
+                    "let no transfer of {lines} wait for its descriptors, which software makes one transfer after the "
+                    "other: dge_mode=nisa.dge_mode.none has them made before the run; fewer, larger transfers help too",
+                    {work.operation: 0.0 for work in works},
+                )
+                yield question._replace(factors={}, answer=asked.latency_ms)
             name = {"buffers": "rotate_buffers", "sbuf": "separate_rounds"}.get(asked.subject, "")
             decided = [d.source for d in self.found.decisions if name and d.pass_name == name]
             lines = tuple(dict.fromkeys(s.line for s in decided if s in loads))
@@ -598,6 +607,18 @@ class _Mechanisms:
                 how = "let the loads of {lines} overlap the iteration before: two iterations do not fit SBUF; work on part of the columns at a time"
             change = how.format(lines=_lines(lines))
             yield _Question(change, {}, answer=asked.latency_ms, lines=lines)
+
+    def _cores(self) -> Iterator[_Question]:
+        """Work that the other core of a launch could do half of."""
+        run = self.found.run
+        most = launch_cores(run.program.dialect, self.spec)
+        if 1 == run.stream.cores < most and any(item.loops for item in run.stream.instances):
+            change = (
+                "share the work between the two cores of a launch: the kernel as kernel[2], each core with "
+                "half of the iterations by nl.program_id(0) (`accelopt optimize --lnc 2` looks for it); what "
+                "both load saves less"
+            )
+            yield _Question(change, {work.operation: 1 / most for work in self._works})
 
 
 def piece_rate(size: int, spec: Hardware) -> float:

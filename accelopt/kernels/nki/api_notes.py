@@ -70,6 +70,11 @@ def sheet(texts: Sequence[str], dialect: Dialect = "neuronxcc") -> str:
     return "\n".join(f"- {_entry(name, dialect)}" for name in told)
 
 
+def entries(dialect: Dialect) -> dict[str, tuple[str, str]]:
+    """Every public name of a dialect with its signature, empty for a constant, and the note on it."""
+    return {name: (_signature(name, dialect), note) for name, note in _notes(dialect).items()}
+
+
 def _tells(note: str) -> bool:
     """Whether a note says more than its name: formats and engines do not."""
     return not note.startswith(("Format:", "For engine="))

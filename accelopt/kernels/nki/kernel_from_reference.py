@@ -33,6 +33,7 @@ from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.judging import evaluate, trial_store
 from accelopt.kernels.nki.nests.lowering import Interface, shape_text
 from accelopt.kernels.nki.nests.nest import NotNested, default_nest
+from accelopt.kernels.nki.nests.search import described
 from accelopt.kernels.nki.predicted_times import own_processes
 from accelopt.kernels.nki.problem_bound import problem_bound
 from accelopt.kernels.nki.referee.reference import Reference
@@ -44,7 +45,7 @@ from accelopt.kernels.nki.rescheduling.scalar_arguments import (
     assertion_message,
     stand_in,
 )
-from accelopt.kernels.nki.rescheduling.schedule_candidates import searched
+from accelopt.kernels.nki.rescheduling.schedule_candidates import ScheduledKernel, searched
 from accelopt.sandbox.progress import note
 from accelopt.sim.dialects.dialect import Dialect
 from accelopt.sim.timing import latencies
@@ -118,11 +119,12 @@ def fastest_kernel(
     note("searching for the fastest schedule")
     with own_processes(lifted.arguments, target) as times:
         found = searched(lifted, target, times)
-    if not found.offers:
+    offers = (*found.offers, *plainest(lifted, target))
+    if not offers:
         raise ConfigError(f"no kernel of {given} is written: {found.refusal}")
     device = SimulatedDevice(target)
     said = ""
-    pairs = ((offer, text) for offer in found.offers for text in texts(offer.source))
+    pairs = ((offer, text) for offer in offers for text in texts(offer.source))
     for offer, source in pairs:
         with tempfile.TemporaryDirectory() as folder:
             kernel = Path(folder, "kernel.py")
@@ -142,7 +144,7 @@ def fastest_kernel(
             source=source,
             target=target,
             latency_ms=offer.predicted_ms
-            if core == TARGETS[target]
+            if core == TARGETS[target] and offer.predicted_ms
             else latencies(program, [core])[0],
             bound_ms=problem_bound(program, core).latency_ms,
             sentence=offer.sentence,
@@ -150,6 +152,17 @@ def fastest_kernel(
             verdict=verdict,
         )
     raise ConfigError(f"the referee accepts no kernel that was written of {given}: {said}")
+
+
+def plainest(lifted: Lifted, target: str) -> tuple[ScheduledKernel, ...]:
+    """The kernel that computes each array by itself, for where the referee accepts none that was searched; its time
+    is not known."""
+    nest = default_nest(lifted.algorithm, target)
+    try:
+        kernel = lifted.lowered(nest, target)
+    except NotNested:
+        return ()
+    return (ScheduledKernel(nest, described(nest), kernel.source, 0.0, kernel.price.moved),)
 
 
 def lifted_reference(
@@ -164,7 +177,9 @@ def lifted_reference(
 
     def lifted(free: Sequence[int], first: int) -> Lifted:
         stands = {n: stand_in(plain[n], n, first) for n in free}
-        found = trace_reference(reference, source, with_numbers(inputs, stands))
+        given = with_numbers(inputs, stands)
+        ranked = dialect == "nki"  # of equal elements neuronxcc finds one position
+        found = trace_reference(reference, source, given, ranked_places=ranked)
         if len(arguments) != len(found.parameters):
             raise ConfigError(
                 f"{reference}: transform_to_nki_inputs depends on numbers of its inputs"

@@ -15,12 +15,21 @@ from typing import Literal
 from accelopt.sim.errors import NOWHERE, SourceLine
 from accelopt.sim.garbage_collection import collector_paused
 from accelopt.sim.timing.machine.schedule import schedule
-from accelopt.sim.timing.machine.transfers import Transfer
+from accelopt.sim.timing.machine.transfers import RINGS, Transfer
 from accelopt.sim.timing.profile import KernelProfile, profile
 from accelopt.sim.timing.stream.operation import QUEUE_NAMES, Operation, Queue
 
 Subject = Literal[
-    "engine", "loads", "stores", "line", "lanes", "overheads", "overlap", "buffers", "sbuf"
+    "engine",
+    "loads",
+    "stores",
+    "line",
+    "lanes",
+    "overheads",
+    "overlap",
+    "buffers",
+    "sbuf",
+    "descriptors",
 ]
 
 TRANSFERS = {"loads": False, "stores": True}
@@ -60,6 +69,9 @@ def what_ifs(found: KernelProfile, lines: int = MOST_LINES) -> tuple[WhatIf, ...
             asked.append(WhatIf("lanes", question, scaled(found, partial(_filled, found))))
         asked.append(WhatIf("overheads", "instructions have no fixed costs", _bare(found)))
         asked.append(WhatIf("overlap", "nothing waits for anything else", overlapped(found)))
+        if any(issued_in_turn(item.operation, found) for item in found.run.stream.instances):
+            question = "descriptors of transfers at known addresses were made before the run"
+            asked.append(WhatIf("descriptors", question, _made_before(found)))
         passes = {decision.pass_name for decision in found.decisions}
         if "rotate_buffers" in passes:
             question = "tiles have as many buffers as SBUF holds"
@@ -188,6 +200,30 @@ def _bare(found: KernelProfile) -> float:
     )
     lookahead = run.compiler.bounds.lookahead
     return schedule(run.stream, run.graph, run.costs, bare, lookahead).latency_ns * 1e-6
+
+
+def issued_in_turn(operation: Operation, found: KernelProfile) -> bool:
+    """Whether a transfer's descriptors are made during the run, one transfer after the other, though its addresses
+    are known before."""
+    if not operation.is_dma or operation.instruction is None:
+        return False
+    made = (
+        operation.instruction.attributes.get("descriptors") or found.run.compiler.bounds.descriptors
+    )
+    known = not any(access.indirect for access in (*operation.reads, *operation.writes))
+    return made != RINGS[0] and known
+
+
+def _made_before(found: KernelProfile) -> float:
+    """Transfers whose addresses are known do not wait for a ring."""
+    run = found.run
+    free = [issued_in_turn(item.operation, found) for item in run.stream.instances]
+    costs = [
+        cost._replace(ring=0, issue_ns=0.0) if cost is not None and free[kind] else cost
+        for kind, cost in zip(run.stream.kind, run.costs, strict=True)
+    ]
+    lookahead = run.compiler.bounds.lookahead
+    return schedule(run.stream, run.graph, costs, run.spec, lookahead).latency_ns * 1e-6
 
 
 def _freer(found: KernelProfile) -> float:

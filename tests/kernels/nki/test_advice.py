@@ -5,14 +5,17 @@ Evidence: the kernel with the edit carried out is simulated too.
 
 import numpy as np
 import pytest
-from kernel_heads import neuronxcc_kernel
+from kernel_heads import neuronxcc_kernel, nki_kernel
 
+from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.advice import Rewrite, advice, advice_text
+from accelopt.sim.dialects.dialect import trace_kernel
 from accelopt.sim.kernel_loading import load
-from accelopt.sim.timing import UNRESOLVED, Compiler
+from accelopt.sim.timing import UNRESOLVED, Compiler, profile
 from accelopt.sim.timing.occupancy import memory_use
 from accelopt.sim.timing.what_if import what_ifs
-from tests.sim.timing.timing_kernels import timed
+from accelopt.sim.trace import AbstractTensor
+from tests.sim.timing.timing_kernels import F32, timed
 
 HEAD = "import numpy as np\n" + neuronxcc_kernel("""def kernel(x, w):
     out = nl.ndarray({shape}, dtype=x.dtype, buffer=nl.shared_hbm)
@@ -179,6 +182,38 @@ def test_a_kernel_that_was_written_is_told_apart_from_an_edit_by_hand():
     assert (one.change, one.after_ms) == ("write it anew", found.latency_ms / 3)
     assert f"{found.latency_ms / 3:.4g} ms written by rule" in advice_text(given)
     assert not [a for a in advice(found, (), (), rewrite._replace(latency_ms=1.0)) if a.source]
+
+
+PIECES = nki_kernel("""def kernel(x):
+    out = nl.ndarray((1024, 2048), dtype=nl.float32, buffer=nl.shared_hbm)
+    for own in nl.affine_range({rows}):
+        i = own{core}
+        for j in nl.affine_range(16):
+            tile = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+            at = slice(i * 128, (i + 1) * 128), slice(j * 128, (j + 1) * 128)
+            nisa.dma_copy(dst=tile, src=x[at]{mode})
+            nisa.dma_copy(dst=out[at], src=tile{mode})
+    return out
+kernel = kernel{launch}
+""")
+
+
+def test_a_ring_of_descriptors_and_one_core_of_two_are_named():
+    """What-ifs of a copy in small tiles come to what the kernels take that are written so."""
+
+    def given(rows=8, core="", mode="", launch=""):
+        text = PIECES.format(rows=rows, core=core, mode=mode, launch=launch)
+        program = trace_kernel(load(text, "pieces.py").kernel, [AbstractTensor((1024, 2048), F32)])
+        found = profile(program, TARGETS["trn2"])
+        return found, advice(found, what_ifs(found), memory_use(found.run.program))
+
+    _, told = given()
+    static = given(mode=", dge_mode=nisa.dge_mode.none")
+    halved = given(rows=4, core=" + nl.program_id(0) * 4", launch="[2]")
+    for said, (mended, then) in {"wait for its descriptors": static, "two cores": halved}.items():
+        [one] = [a for a in told if said in a.change]
+        assert not [a for a in then if said in a.change]
+        assert mended.latency_ms == pytest.approx(one.after_ms, rel=UNRESOLVED)
 
 
 def test_where_nothing_gives_anything_that_is_said():

@@ -95,7 +95,9 @@ class Calculation(Instructions):
             return
         value = self.decided(value, where)
         for axis in (*along, *self.masks):
-            if axis in where.part or where.span(axis).width == 1 or where.span(axis).start.terms:
+            if axis in where.part or axis not in value.axes:  # what is combined over it is one
+                continue
+            if where.span(axis).width == 1 or where.span(axis).start.terms:
                 continue
             starts = {
                 start

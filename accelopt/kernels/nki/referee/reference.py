@@ -268,10 +268,13 @@ class Reference:
     def kernel_outputs(
         self, outputs: tuple[np.ndarray, ...], expected: tuple[np.ndarray, ...]
     ) -> list[Any]:
-        """The kernel's outputs in the reference's shapes, as the module's own transform makes them."""
+        """The kernel's outputs in the reference's shapes, as the module's own transform makes them; without one,
+        arrays of one element are numbers where the reference returns such."""
         transform: Callable[..., Any] | None = getattr(self._module, "transform_nki_outputs", None)
         if transform is None:
-            return list(outputs)
+            numbers = [n < len(expected) and not np.ndim(expected[n]) for n in range(len(outputs))]
+            return [o.reshape(()) if number and o.size == 1 else o
+                    for o, number in zip(outputs, numbers, strict=True)]  # fmt: skip
         kernel: Any = outputs if len(outputs) != 1 else outputs[0]
         reference: Any = expected if len(expected) != 1 else expected[0]
         with announced(f"transform_nki_outputs of the reference {self.path}"), kept():

@@ -51,3 +51,22 @@ def test_what_conditions_leave_is_computed_alone(mask: str, dialect: Dialect) ->
         )
         assert made.engines["tensor"] < 0.9 * all_of_it.engines["tensor"]
         check(attention, nest, dialect)
+
+
+@pytest.mark.parametrize("combiner", ["maximum", "add"])
+def test_what_is_combined_over_a_mask_is_one_number(combiner: str) -> None:
+    """Where a mask changes in the middle of what is combined, all of it counts. Evidence: the number itself, which a
+    softmax hides."""
+    none = {"maximum": -3e38, "add": 0.0}[combiner]
+    found = algorithms.written(
+        "extreme", {"m": 512, "l": 512, "j": 32, "n": 32}, {"q": (512, 32), "k": (512, 32), "b": (512,)},
+        "s[m, l] = add[j](q[m, j] * k[l, j])",
+        "p[m, l] = s[m, l] * 0.25 + b[l]",
+        f"c[m] = {combiner}[l](p[m, l] if m - l >= 0 else {none})",
+        "t[m] = add[l](exp(p[m, l] - 99.0) if m - l >= 0 else 0.0)",
+        "out[m] = c[m] + t[m]",
+    )  # fmt: skip
+    nests = [n for n in starting_nests(found, "trn2") if len(n.stages) == 1 and n.stages[0].skipped]
+    assert nests
+    for nest in nests[:3]:
+        check(found, nest, "nki")
