@@ -425,9 +425,11 @@ class SimulatedExecutable:
         program = in_single(self.program, lambda tensor: _place(tensor) in places)
         return SimulatedExecutable(program, self.isolation, self.device)
 
-    def unrounded(self) -> SimulatedExecutable:
-        """With float32 in place of narrow formats, but for those of arguments."""
-        return SimulatedExecutable(unrounded(self.program), self.isolation, self.device)
+    def unrounded(self) -> SimulatedExecutable | None:
+        """With float32 in place of narrow formats, but for those of arguments; None where some stay, as of bits that are
+        read in another format."""
+        made = SimulatedExecutable(unrounded(self.program), self.isolation, self.device)
+        return None if made.low_precision() else made
 
     def measure(self, timings: Timings = Timings()) -> TimedRuns:  # noqa: B008  (immutable)
         """The predicted latency; it does not vary, so one run stands for all."""
