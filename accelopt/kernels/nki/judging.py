@@ -74,8 +74,10 @@ from accelopt.kernels.nki.referee.trials import (
     TrialStore,
     trial_on,
 )
+from accelopt.kernels.nki.referee.uses import Uses
 from accelopt.kernels.nki.referee.variation import (
     DEPENDENT,
+    LEAST,
     LEFT_CHANGED,
     ORDER,
     hidden_order,
@@ -85,7 +87,8 @@ from accelopt.sandbox.linux_calls import freed_memory_kept
 from accelopt.sandbox.progress import note
 from accelopt.sim.dtypes import name_of
 
-NO_OTHER_SHAPE = "for these shapes: the reference takes no others to try it at"
+NO_OTHER_SHAPE = f"for these shapes: none has a dimension from {LEAST} on, and no other was tried"
+TAKES_NONE = "for these shapes: the reference takes none of the others that were tried, {}"
 EXCUSED = (
     "not counted, for each element is within what rounding may make of it, as the reference itself "
     "rounds to a format with fewer bits: {}"
@@ -386,15 +389,23 @@ class _Run:
                     continue
             break
         else:
-            self.notes.append(refused or NO_OTHER_SHAPE)
+            self.notes.append(refused or self._none_taken())
             return
         other = self.trials.get(self.reference, OTHER_SHAPE)
         if other is None:
-            self.notes.append(NO_OTHER_SHAPE)
+            self.notes.append(self._none_taken())
             return
         arguments = self._arguments(other.inputs)
         if self._try(arguments, OTHER_SHAPE, _shapes(arguments), "for these shapes", stack):
             self.holds_for = "any"
+
+    def _none_taken(self) -> str:
+        """Why no other shape was tried with success: what the reference refused, or that there is none."""
+        tried = [
+            ", ".join(str(value.shape) for value in inputs if isinstance(value, np.ndarray))
+            for inputs in other_shapes(self._trial(self.names[0]).inputs)
+        ]
+        return TAKES_NONE.format("; ".join(tried)) if tried else NO_OTHER_SHAPE
 
     def _try(
         self,
@@ -473,12 +484,17 @@ class _Run:
     ) -> None:
         inputs = self.reference.kernel_inputs(trial.inputs)
 
-        @functools.cache
-        def in_double() -> Sequence[Any] | None:
-            double = executable.in_double()
-            if double is None:
+        def given_by(other: CompiledKernel | None) -> Sequence[Any] | None:
+            if other is None:
                 return None
-            return shaped_outputs(self.reference, double.run(inputs), trial.forms)
+            return shaped_outputs(self.reference, other.run(inputs), trial.forms)
+
+        in_double = functools.cache(lambda: given_by(executable.in_double()))
+
+        @functools.cache
+        def unrounded(double: bool) -> Sequence[Any] | None:
+            single = executable.unrounded()
+            return given_by(single.in_double() if double and single else single)
 
         outputs = executable.run(inputs, shuffle)
 
@@ -490,21 +506,23 @@ class _Run:
         if self.narrow and loses(*self.narrow):
             places = [use for use in self.narrow if loses(use)]  # or several together
             raise KernelFailure(Status.REFUSED, self._too_narrow(places or self.narrow))
-        self._judge(trial, outputs, in_double)
+        self._judge(trial, outputs, in_double, unrounded)
 
     def _judge(
         self,
         trial: Trial,
         outputs: tuple[np.ndarray, ...],
         in_double: Callable[[], Sequence[Any] | None],
+        unrounded: Callable[[bool], Sequence[Any] | None],
     ) -> None:
         transformed = shaped_outputs(self.reference, outputs, trial.forms)
         request, rounding = self.request, self.device.rounding
         agreement = self.reference.agreement
         judge = Gate(
             request.rel_tol, request.scrutiny, rounding, self.precision, agreement, request.baseline
-        )._replace(in_double=in_double, usual=self._usual)
+        )._replace(in_double=in_double, unrounded=unrounded, usual=self._usual)
         judge = judge._replace(mirrored=functools.cache(lambda: trial.mirrored(self.reference)))
+        judge = judge._replace(narrow_on_the_way=lambda: self._uses(trial).narrow_on_the_way)
         trial = trial.beside(self.reference, transformed)
         verdict = judge.judge(trial, outputs, transformed)
         if (trial.projections or trial.remade) and verdict.status is not Status.CORRECT:
@@ -522,7 +540,7 @@ class _Run:
             raise KernelFailure(verdict.status, verdict.message)
         others = self.trials.of_other_rows(self.reference, trial, transformed, self.precision)
         if others is not None:
-            self._judge(others, outputs, in_double)
+            self._judge(others, outputs, in_double, unrounded)
 
     def _in_steps(self, trial: Trial, check: Check) -> bool:
         """True where a check failed and rounding may have decided between two whole numbers, or two of a format
@@ -530,7 +548,10 @@ class _Run:
         if check.passed or check.name == WHOLE:
             return not check.passed
         bounds = self.request.scrutiny is not Scrutiny.PUBLISHED and check.name in (GATE, PER_ROW)
-        return bounds and self.reference.uses([*map(in_single, trial.inputs)]).steps
+        return bounds and self._uses(trial).steps
+
+    def _uses(self, trial: Trial) -> Uses:
+        return self.reference.uses([*map(in_single, trial.inputs)])
 
     @functools.cached_property
     def _usual(self) -> tuple[float, ...]:

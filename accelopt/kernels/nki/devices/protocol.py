@@ -88,6 +88,10 @@ class CompiledKernel(Protocol):
         """The same kernel with float32 in these places of `low_precision`; None as above."""
         return None
 
+    def unrounded(self) -> CompiledKernel | None:
+        """The same kernel with float32 in place of all narrow formats but those of arguments; None as above."""
+        return None
+
     def inexact(self) -> tuple[Inexactness, ...]:
         """What a real core would compute less exactly; nothing on a real core."""
         return ()

@@ -31,7 +31,7 @@ from accelopt.kernels.nki.devices.protocol import (
 from accelopt.kernels.nki.devices.tracing import arguments_to_json, read_message, unfinished_line
 from accelopt.sandbox import ChildOutcome, Ending, Limits, Policy, Start, clean_server, run
 from accelopt.sim import compute, dtypes, rules, serial, timing, unused_inputs
-from accelopt.sim.compute.analysis.other_formats import in_double, in_single
+from accelopt.sim.compute.analysis.other_formats import in_double, in_single, unrounded
 from accelopt.sim.compute.executor import Order
 from accelopt.sim.compute.trips import counted
 from accelopt.sim.errors import NOWHERE, KernelError, SourceLine
@@ -424,6 +424,12 @@ class SimulatedExecutable:
         """With float32 in tensors of narrow formats, those in these places."""
         program = in_single(self.program, lambda tensor: _place(tensor) in places)
         return SimulatedExecutable(program, self.isolation, self.device)
+
+    def unrounded(self) -> SimulatedExecutable | None:
+        """With float32 in place of narrow formats, but for those of arguments; None where some stay, as of bits that are
+        read in another format."""
+        made = SimulatedExecutable(unrounded(self.program), self.isolation, self.device)
+        return None if made.low_precision() else made
 
     def measure(self, timings: Timings = Timings()) -> TimedRuns:  # noqa: B008  (immutable)
         """The predicted latency; it does not vary, so one run stands for all."""

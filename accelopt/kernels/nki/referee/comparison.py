@@ -68,6 +68,10 @@ MAX_LOST_FRACTION = 0.01
 # most in the mean of so many. Who rounds at the end alone, as elements show whose rounding on the way would be
 # seen, is off by less in the mean of more.
 ALIKE, MORE, MEAN_AT_END, MEAN_IN_SINGLE = 16, 128, 0.3, 3.5
+# What is left of a kernel's error without formats below float32 is no rounding: half of one is allowed in the mean
+# square, in which an element counts as so many at most; or, as the reference itself rounds on the way, which is to
+# either side, a whole one, and half of one in the mean of many alike.
+MOST_LEFT, LEFT, MANY = 4.0, 0.5, 1024
 FEW_ALIKE = 4  # of float32, one of each row: a sum of one, to which 1e-6 is added, may stand in few
 SEEN, FEW_SEEN, AT_END = (2.0, 16.0), 64, 0.1
 MOST_MEANT, MOST_ASKED = 1 << 18, 1 << 21  # elements of narrow formats, of which many are equal
@@ -108,6 +112,7 @@ class ElementLimits(NamedTuple):
 
 DEFINED = "a defined reference"
 WHOLE = "equal whole numbers"
+LEFT_OVER = "error beside rounding"
 GATE, PER_ROW = "relative L2 error", "error per row"
 """The published bound, and the same of rows."""
 
@@ -115,8 +120,9 @@ GATE, PER_ROW = "relative L2 error", "error per row"
 class Gate(NamedTuple):
     """How outputs are judged: the bound of the published gate, how much is asked, how much coarser
     than IEEE fp32 the device rounds, what precision is allowed, how outputs agree, what the kernel gives
-    in float64 (transformed; None where nobody knows), the usual size of each output's elements, and what
-    `Trial.mirrored` says."""
+    in float64 (transformed; None where nobody knows), the usual size of each output's elements, what
+    `Trial.mirrored` says, what the kernel gives with float32 in place of narrow formats, or with float64 (True), and
+    whether the reference rounds to such on the way."""
 
     rel_tol: float = REL_TOL
     scrutiny: Scrutiny = Scrutiny.FULL
@@ -127,6 +133,8 @@ class Gate(NamedTuple):
     in_double: Callable[[], Sequence[Any] | None] | None = None
     usual: tuple[float, ...] = ()
     mirrored: Callable[[], Sequence[np.ndarray]] | None = None
+    unrounded: Callable[[bool], Sequence[Any] | None] | None = None
+    narrow_on_the_way: Callable[[], bool] = lambda: False
 
     def judge(
         self, trial: Trial, raw: Sequence[np.ndarray], transformed: Sequence[Any]
@@ -229,8 +237,13 @@ class Gate(NamedTuple):
                 if times > 1 and (double := self._double(trial, index)) is not None:
                     output = np.where(self._near(output, double, exact, index), double, output)
                     times = min(times, _systematic(output, exact, self.precision) / unit)
+                # What lies closer than numbers of the format is rounded alike, and so to one side.
+                if times > 1 and (single := self._unrounded(trial, index)) is not None:
+                    times = min(times, _systematic(single, exact, self.precision) / unit)
                 said = f"{where}: alike elements are off to the same side"
                 yield _check(MEAN_ERROR, times <= 1, times, 1, said)
+                if self.precision.narrow and not integers:
+                    yield self._left(trial, index, output, where)
         else:
             yield from self._norms(trial, index, output, where)
 
@@ -291,6 +304,50 @@ class Gate(NamedTuple):
             beyond = off > np.maximum(limit, exact.allowed)
             rounded = (off <= limit) | (off <= unit * self._complements(beyond, index))
         return np.where(rounded, exact.values, double)
+
+    def _unrounded(self, trial: Trial, index: int, *, double: bool = False) -> np.ndarray | None:
+        """What the kernel gives without formats below float32, as the reference rounds its result."""
+        known = self.unrounded and self.precision.narrow and not self.agreement.rules
+        outputs = self.unrounded(double) if known and self.unrounded else None
+        if outputs is None:
+            return None
+        form = trial.expected[index].dtype
+        return np.asarray(in_single(trial.judged([np.asarray(outputs[index]).astype(form)])[0]))
+
+    def _left(self, trial: Trial, index: int, output: np.ndarray, where: str) -> Check:
+        """What is left of the error without formats below float32, in roundings that each element is allowed. Asked of
+        a kernel that is off by more in its own formats: as it works in float32 or, where that is farther off, in float64."""
+        assert trial.exact is not None, "exact outputs are compared"
+        exact = trial.exact[index]
+        narrower = np.float32(SINGLE.unit / self.precision.unit)
+        size = np.maximum(exact.allowed / SLACK, np.abs(exact.cancelled) * narrower)
+        amount = self._left_of(in_single(output.astype(trial.expected[index].dtype)), exact, size)
+        for double in (False, True):
+            found = self._unrounded(trial, index, double=double) if amount > LEFT else None
+            if found is not None:
+                amount = min(amount, self._left_of(found, exact, size))
+            elif not double:  # nobody knows
+                amount = min(amount, LEFT)
+        said = f"{where}: as far off where the kernel works in float32 and rounds to no fewer bits"
+        return _check(LEFT_OVER, amount <= LEFT, amount, LEFT, said)
+
+    def _left_of(self, found: np.ndarray, exact: Exact, size: np.ndarray) -> float:
+        """The error, in units of `size`, of outputs as the reference rounds its own."""
+        with np.errstate(all="ignore"):
+            off = (found - exact.values) / size
+        judged = np.isfinite(off) & np.isfinite(size) & (np.abs(exact.values) > UNDERFLOW)
+        off = np.clip(off[judged], -MOST_LEFT, MOST_LEFT)
+        square = float(l2(off) / max(1, off.size) ** 0.5)
+        if square <= LEFT or not self.narrow_on_the_way():
+            return square
+        # What is equal, a reference that rounds on the way has rounded alike.
+        values, first, equal = np.unique(
+            exact.values[judged], return_index=True, return_inverse=True
+        )
+        means = np.bincount(equal, off) / np.bincount(equal)
+        keys = values, values / size[judged][first]
+        of_many = (largest_mean(means, key, min(MANY, key.size)) for key in keys)
+        return float(max(square / 2, *of_many))
 
     def _exactly(self, index: int) -> bool:
         return self.agreement.rule(index).rel_tol is None
@@ -550,12 +607,11 @@ def _systematic(output: np.ndarray, exact: Exact, precision: Precision) -> float
         mean = np.bincount(equal, error) / np.bincount(equal)
         judged, error = judged[first], error[first]
     judged, error, mean = (one[:: 1 + judged.size // MOST_MEANT] for one in (judged, error, mean))
-    values, size = values[judged], size[judged]
+    values, size, unit = values[judged], size[judged], precision.unit
     beside = values / size
     if not precision.narrow:
         mean, few = mean / MEAN_IN_SINGLE, 0 if exact.cancelled.ndim else FEW_ALIKE
         return max(largest_mean(mean, key, ALIKE, few) for key in (values, beside))
-    unit = precision.unit
     seen = (np.abs(beside) > SEEN[0]) & (np.abs(beside) < SEEN[1])
     usual, worst = MEAN - unit * np.abs(beside), 0.0
     # Of few numbers as many as lie on one side of zero: what a factor makes of them differs by where they lie.

@@ -169,8 +169,12 @@ def _stressed(
     values: np.ndarray, generator: Any, severity: Severity, named: Any, *, extreme: bool
 ) -> np.ndarray:
     values = varied(values, generator)
-    rows = _rows(values, whole=extreme)
+    # A vector that all others share, as a gain of shape (1, D), hides all where it is zero: its elements differ.
+    alone = not extreme and values.size == max(values.shape, default=1)
+    rows = _rows(values.reshape(-1) if alone else values, whole=extreme)
     kinds = generator.choice(len(Kind), size=len(rows), p=_EXTREME if extreme else _MILD)
+    if values.size == 1:
+        kinds[kinds == Kind.ZERO] = Kind.AS_IT_IS
     if extreme and len(rows) < FEW_VECTORS:
         kinds = np.resize(np.array(_IN_TURN), len(rows))
     elif extreme:  # of the first and the last, where remainders are cut, there is one each

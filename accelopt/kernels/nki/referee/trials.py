@@ -54,7 +54,7 @@ from accelopt.sim import dtypes
 from accelopt.store import content_key
 
 PUBLIC_SEEDS = (0, 21, 42, 63, 84)
-VERSION = 43
+VERSION = 44
 CHECKSUMS = "checksums.json"
 FREE_BYTES = 8 << 30  # of the disk, left to others
 # An output that differs from an input of its shape by less than this fraction updates that input.
@@ -63,8 +63,8 @@ UPDATE_FRACTION = 0.1
 MIN_JUDGED = 0.5
 GROWN = 2.0**64  # what products of so many twos come to
 # Elements that a reference makes, results on the way among them, above which some rows stand for all where
-# exact outputs are worked out: of ordinary hidden inputs, and of the others.
-MADE_OF_HIDDEN, MADE = 1 << 22, 1 << 21
+# exact outputs are worked out.
+MADE = 1 << 21
 
 
 class TrialName(NamedTuple):
@@ -183,9 +183,9 @@ PUBLIC = tuple(TrialName("seed", seed) for seed in PUBLIC_SEEDS)
 # all drawn, or farther than so much of their largest element.
 WITH_ALL_ROWS = (STRESS, ONE_SIDED)
 OF_LONG_SUMS = (END, EVERY, NEGATIVE, POSITIVE)  # and of the largest of very many
-MOST_OTHERS, FARTHER, FAR_APART = 32, 4.0, 0.1
+MOST_OTHERS, FARTHER, FAR_APART = 32, 8.0, 0.1
 FEW_ROWS, FEW_COLUMNS = 16, 8  # on which it is tried whether elements, or columns, are separate
-MOST_IN_FULL = 1 << 24  # elements of public outputs, of which else projections are kept
+MOST_IN_FULL = 1 << 22  # elements of public outputs, of which else projections are kept
 MOST_KEPT = 1 << 26  # elements of whole outputs: beyond, keeping them costs more than judging
 LENGTHS_AS_DRAWN = 0.25  # where rows differ in kind
 MORE_DRAWS = 8  # of masks, of which each hidden one is made
@@ -434,8 +434,7 @@ class TrialStore:
 
     def _part(self, reference: Reference, name: TrialName) -> Part | None:
         """The rows of a trial that stand for all of a large problem's; None for all of them."""
-        most = MADE_OF_HIDDEN if name == HIDDEN else MADE
-        neighbours = self._used(reference).made // most
+        neighbours = self._used(reference).made // MADE
         if neighbours < 2:
             return None
         part = self._rows_apart(reference)

@@ -27,7 +27,7 @@ NOT_FINITE = {"isnan", "isfinite", "isinf", "nan_to_num", "fmax", "fmin", "nansu
 NOT_FINITE |= {"nanmax", "nanmin", "isneginf", "isposinf"}
 SCALES = (np.multiply, np.divide, np.floor_divide)
 ROUNDS = {"rint", "round", "around", "floor", "ceil", "trunc", "fix", "astype to fewer bits"}
-NARROWED = "astype to a narrower format"
+NARROWED, NARROW_ON = "astype to a narrower format", "a narrower format on the way"
 # What says nothing else of two numbers that are equal, or of one halfway between whole ones.
 SMOOTH = set(
     """abs absolute add arange array asarray ascontiguousarray astype broadcast_to concatenate copy cos cosh cumsum
@@ -35,7 +35,7 @@ SMOOTH = set(
     full_like inner log log1p log2 matmul mean moveaxis multiply ndim negative newaxis ones ones_like outer pi
     power prod ravel reciprocal reshape shape sin sinh size sqrt square squeeze stack std subtract sum swapaxes T
     tanh tensordot transpose tri tril triu var vdot zeros zeros_like""".split()
-) | {NARROWED}
+) | {NARROWED, NARROW_ON}
 
 
 @dataclass
@@ -68,6 +68,11 @@ class Uses:
     def steps(self) -> bool:
         """True where what lies between two numbers of fewer bits becomes either."""
         return self.rounds or NARROWED in self.asked
+
+    @property
+    def narrow_on_the_way(self) -> bool:
+        """True where it goes on with numbers that it has rounded to a narrower format."""
+        return NARROW_ON in self.asked
 
     @property
     def decides(self) -> bool:
@@ -147,7 +152,7 @@ class Watched(NDArrayOperatorsMixin):
             self.uses.asked.add("astype to fewer bits")
         elif self.value.dtype.kind == "f" and is_float(wanted) and wanted.itemsize == 2:
             self.uses.asked.add(NARROWED)
-        return self._like(self.value.astype(wanted))
+        return self._of(np.ndarray.astype, (self, wanted), {})
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if ufunc in COMPARISONS:
@@ -187,7 +192,10 @@ class Watched(NDArrayOperatorsMixin):
                     )
 
     def _of(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        sources = frozenset[int]().union(*(a.sources for a in args if isinstance(a, Watched)))
+        own = [one for one in args if isinstance(one, Watched)]
+        if any(one.value.dtype.itemsize <= 2 and is_float(one.value.dtype) for one in own):
+            self.uses.asked.add(NARROW_ON)
+        sources = frozenset[int]().union(*(one.sources for one in own))
         found = function(*_watched(args), **_watched(kwargs))
         return self._like(found, sources or self.sources)
 

@@ -36,7 +36,7 @@ DEPENDENT = (
     "other: {}; use nl.sequential_range there"
 )
 
-PARTITIONS = 128  # of a tile: dimensions are cut to whole ones
+PARTITIONS = 128  # of a tile: dimensions are cut by whole ones
 BLOCK = 8  # tiles, the most that kernels take at once
 LEAST = 2 * PARTITIONS  # dimensions below are heads, states, taps
 
@@ -415,14 +415,13 @@ def _fits(reference: Reference, inputs: Sequence[Any]) -> bool:
 
 def other_shapes(inputs: Sequence[Any]) -> Iterator[list[Any]]:
     """`inputs` cut to other shapes that a problem may well have: all of their larger dimensions to fewer
-    tiles, then each of these sizes alone, the largest first. The same size is cut everywhere: it is the same
-    dimension. Different ones stay different, and blocks of up to `BLOCK` tiles are left the same part as by
-    one tile less: what is left of large ones costs little."""
+    tiles, then each of these sizes alone, the largest first; what is beyond whole tiles stays. The same size is cut
+    everywhere: it is the same dimension. Different ones stay different, and blocks of up to `BLOCK` tiles are left the
+    same part as by one tile less: what is left of large ones costs little."""
     arrays = [value for value in inputs if isinstance(value, np.ndarray)]
-    sizes = {size for array in arrays for size in array.shape}
-    sizes = {size for size in sizes if size >= LEAST and size % PARTITIONS == 0}
+    sizes = {size for array in arrays for size in array.shape if size >= LEAST}
     fewer = {
-        size: min(size, number * BLOCK * PARTITIONS) - PARTITIONS
+        size: (min(size // PARTITIONS, number * BLOCK) - 1) * PARTITIONS + size % PARTITIONS
         for number, size in enumerate(sorted(sizes), 1)
     }
     if len(sizes) > 1:

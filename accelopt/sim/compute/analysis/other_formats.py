@@ -32,6 +32,12 @@ def in_single(program: Program, wanted: Callable[[Tensor], bool]) -> Program:
     return _with(program, narrow, dtypes.FLOAT32)
 
 
+def unrounded(program: Program) -> Program:
+    """The program with float32 in place of all narrow floats, results included, but for arguments."""
+    narrow = {t for t in program.all_tensors() if t.dtype in _NARROW} - {*program.arguments}
+    return _with(program, narrow, dtypes.FLOAT32)
+
+
 def in_double(program: Program) -> Program:
     """The program with float64 in place of float32, arguments and results included; tensors that are also
     read as other bit patterns keep their format."""

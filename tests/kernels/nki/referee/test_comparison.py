@@ -7,8 +7,9 @@ from accelopt import eval_numpy
 from accelopt.evaluation import Scrutiny, Status
 from accelopt.kernels.nki.referee.comparison import Gate, expected_dtype, relative_l2
 from accelopt.kernels.nki.referee.norms import l2, l2_difference, row_norms
+from accelopt.kernels.nki.referee.precision import Precision
 from accelopt.kernels.nki.referee.tolerance import Exact
-from accelopt.kernels.nki.referee.trials import PUBLIC, STRESS, Trial, Update
+from accelopt.kernels.nki.referee.trials import HIDDEN, PUBLIC, STRESS, Trial, Update
 
 GENERATOR = np.random.default_rng(3)
 X = GENERATOR.normal(size=(64, 96)).astype(np.float32)
@@ -217,3 +218,21 @@ def test_the_published_faults(tmp_path, output):
 def test_published_scalars(tmp_path):
     assert published([np.float32(1.0)], np.float32(1.0), tmp_path=tmp_path).correct
     assert not published([2], 3, tmp_path=tmp_path).correct
+
+
+@pytest.mark.parametrize(
+    ("factor", "in_single", "passes"),
+    [(1.01, 1.0, True), (1.01, 1.01, False), (1.01, None, True), (1.002, 1.002, True)],
+)
+def test_an_error_that_stays_in_float32_is_no_rounding(factor, in_single, passes):
+    """To either side, so that no mean tells; of less than half a rounding nobody asks."""
+    unit, zero = Precision(("bfloat16",)).unit, np.zeros((), np.float32)
+    sides = GENERATOR.choice((-1, 1), X.shape)
+    exact = Exact(X, 32 * unit * np.abs(X), X != 0, zero, zero)
+    asked = trial(X)._replace(exact=(exact,), name=HIDDEN)
+    judge = Gate(precision=Precision(("bfloat16",)))
+    if in_single is not None:
+        judge = judge._replace(unrounded=lambda double: [X * in_single**sides])
+    found = judge.judge(asked, [X], [(X * factor**sides).astype(np.float32)])
+    assert (found.status is Status.CORRECT) is passes, found.message
+    assert passes or "error beside rounding" in found.message

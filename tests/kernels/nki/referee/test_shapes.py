@@ -41,14 +41,25 @@ def test_a_winner_says_where_it_holds(tmp_path, check, rows, width, holds_for, s
     assert bool(evaluation.notes) == bool(said)
 
 
-def test_of_a_reference_at_one_size_alone_a_kernel_holds_for_that(tmp_path):
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [
+        (
+            (256, 512),
+            "takes none of the others that were tried, (128, 384); (256, 384); (128, 512)",
+        ),
+        ((128, 128), "none has a dimension from 256 on, and no other was tried"),
+    ],
+)
+def test_of_a_reference_at_one_size_alone_a_kernel_holds_for_that(tmp_path, shape, said):
     """What nobody could try is not claimed."""
     kernel = KERNEL.format(check="pass", rows=128, width=128)
-    fixed = "def transform_to_nki_inputs(inputs):\n    return [inputs[0].reshape(256, 512)]\n"
-    evaluation = verdict(tmp_path, kernel, REFERENCE.read_text() + fixed)
+    fixed = f"def transform_to_nki_inputs(inputs):\n    return [inputs[0].reshape{shape}]\n"
+    reference = REFERENCE.read_text().replace("(256, 512)", str(shape))
+    evaluation = verdict(tmp_path, kernel, reference + fixed)
     assert evaluation.status is Status.CORRECT, evaluation.message
     assert evaluation.holds_for == "these shapes"
-    assert evaluation.notes == ("for these shapes: the reference takes no others to try it at",)
+    assert [note.endswith(said) for note in evaluation.notes] == [True]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +67,8 @@ def test_of_a_reference_at_one_size_alone_a_kernel_holds_for_that(tmp_path):
     [
         ((256, 512), [(128, 384), (256, 384), (128, 512)]),
         ((4096, 2048), [(1920, 896), (1920, 2048), (4096, 896)]),
-        ((2048, 10944), [(896, 10944)]),  # 10,944 is no whole number of tiles
+        ((2048, 10944), [(896, 1984), (2048, 1984), (896, 10944)]),  # 64 beyond whole tiles stay
+        ((300, 64), [(172, 64)]),
     ],
 )
 def test_other_shapes_are_small_and_leave_blocks_the_same_part(shape, others):

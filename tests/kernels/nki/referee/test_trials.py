@@ -166,6 +166,32 @@ def test_stress_inputs_have_every_kind_of_row():
         assert kind.sum() > 20
 
 
+@pytest.mark.parametrize("shape", [(1, 32), (32,), (1, 1), (1,)])
+def test_stress_hides_no_output_by_what_all_rows_share(shape):
+    """A gain of shape (1, D) that was zero, or one-hot, let a wrong eps through for every fourth secret."""
+    x, gain = np.ones((400, 32), np.float32), np.full(shape, 0.7, np.float32)
+    gain[..., 0] = 0.8
+    for seed in range(100):
+        _, changed = stressed([x, gain], [x.shape], np.random.default_rng(seed), Severity(30.0))
+        assert np.count_nonzero(changed) >= gain.size / 2
+
+
+@pytest.mark.parametrize(
+    ("returned", "on_the_way"),
+    [
+        ("x * 3", False),
+        ("(x * 3).astype(N).reshape(-1)", False),
+        ("(x * 3).astype(N).astype(np.float32) + 1", True),
+        ("np.add((x * 3).astype(N), 1)", True),
+    ],
+)
+def test_a_reference_that_rounds_on_the_way_is_seen(returned, on_the_way, tmp_path):
+    text = "import numpy as np\nfrom ml_dtypes import bfloat16 as N\n"
+    text += "def get_inputs():\n    return [np.random.randn(4, 8).astype(N)]\n"
+    reference = written(tmp_path, text + f"def forward(x):\n    return {returned}\n")
+    assert reference.uses([np.ones((4, 8), np.float32)]).narrow_on_the_way is on_the_way
+
+
 def test_stress_leaves_what_is_not_a_number_to_change():
     index = np.arange(12).reshape(3, 4)
     changed = stressed([index, 1e-5, np.float32(2)], [], np.random.default_rng(0), Severity(30.0))
