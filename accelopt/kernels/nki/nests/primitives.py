@@ -782,20 +782,25 @@ def reads_in_turn(target: str) -> bool:
     return spec.two_input_cycles_per_element > spec.vector_cycles_per_element
 
 
-def is_read_late(nest: Nest, readers: Sequence[str]) -> bool:
-    """Whether one definition alone reads an array, in no first stage: it may be brought while others work."""
-    return len(readers) == 1 and readers[0] not in nest.stages[0].members
+def read_late(algorithm: ir.Algorithm, nest: Nest) -> set[str]:
+    """The inputs that one definition alone reads, in no first stage: they may be brought while others work."""
+    definitions = ready(algorithm, nest).definitions
+    readers = {
+        a.name: [d.out for d in definitions if a.name in ir.arrays_read(d)]
+        for a in algorithm.inputs
+    }
+    return {a for a, of in readers.items() if len(of) == 1 and of[0] not in nest.stages[0].members}
 
 
 def neighbours(algorithm: ir.Algorithm, nest: Nest, target: str = "trn1") -> Iterator[Primitive]:
     """Single changes of a nest that could be worth trying, legal or not."""
     definitions = {d.out: d for d in ready(algorithm, nest).definitions}
     most = TARGETS[target].partitions
-    cut = {axis for axis, _ in nest.splits}
+    cut, late = {axis for axis, _ in nest.splits}, read_late(algorithm, nest)
     by: Literal["tensor", "dma"]
     for array in (a.name for a in algorithm.inputs):
-        readers = [name for name, d in definitions.items() if array in ir.arrays_read(d)]
-        if len(readers) > 1 or array in nest.brought or is_read_late(nest, readers):
+        count = sum(array in ir.arrays_read(d) for d in definitions.values())
+        if count > 1 or array in {*nest.brought, *late}:
             yield Hold(definition=array, memory="HBM" if array in nest.brought else "SBUF")
     for at, stage in enumerate(nest.stages):
         name = stage.members[-1]

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from accelopt.algorithm.ir import Algorithm, arrays_read, axes_of
+from accelopt.algorithm.ir import Algorithm, axes_of
 from accelopt.kernels.nki.nests.lowering import Interface, lower_nest
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, product_in, ready
 from accelopt.kernels.nki.nests.pricing import Prices
@@ -17,8 +17,8 @@ from accelopt.kernels.nki.nests.primitives import (
     Hold,
     across_partitions,
     changed,
-    is_read_late,
     neighbours,
+    read_late,
     reads_in_turn,
     rows_read,
 )
@@ -228,15 +228,7 @@ class _Search:
         """What single primitives make of a nest: all but those that bring something ahead, or those, but in
         loops in which an operand would be brought more often than before."""
         made: list[Nest] = []
-        readers = {
-            array.name: [
-                d.out
-                for d in ready(self.algorithm, timed.nest).definitions
-                if array.name in arrays_read(d)
-            ]
-            for array in self.algorithm.inputs
-        }
-        late = {array for array, of in readers.items() if is_read_late(timed.nest, of)}
+        late = read_late(self.algorithm, timed.nest)
         for primitive in neighbours(self.algorithm, timed.nest, self.target):
             early = isinstance(primitive, Hold) and primitive.definition in late
             if (early or isinstance(primitive, Ahead)) == ahead:

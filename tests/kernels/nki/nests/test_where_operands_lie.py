@@ -16,8 +16,8 @@ from accelopt.kernels.nki.nests.primitives import (
     Hold,
     Partition,
     applied,
-    is_read_late,
     neighbours,
+    read_late,
 )
 from accelopt.kernels.nki.nests.starts import starting_nests
 from accelopt.sim.dialects.dialect import Dialect
@@ -96,7 +96,7 @@ def test_tiles_come_into_psum_where_that_is_faster() -> None:
 def test_an_input_that_is_read_late_is_brought_early(dialect: Dialect) -> None:
     algorithm, target = scaled_by_columns(256, 40), TARGETS[dialect]
     nest = default_nest(algorithm, target)
-    assert is_read_late(nest, ["scale"]) and not is_read_late(nest, ["total"])
+    assert read_late(algorithm, nest) == {"gain"}
     early = Hold(definition="gain", memory="SBUF")
     assert early in list(neighbours(algorithm, nest, target))
     alike = applied(Partition(definition="scale", axes=()), algorithm, nest, target, dialect)
