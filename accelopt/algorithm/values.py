@@ -372,7 +372,7 @@ class Values:
         """A choice, where it is one."""
         kept: list[Index] = []
         for condition in map(
-            _coarsest, itertools.chain.from_iterable(map(without_floors, conditions))
+            coarsest, itertools.chain.from_iterable(map(without_floors, conditions))
         ):
             low, high = condition.bounds
             if high < 0:
@@ -743,12 +743,13 @@ def _is(floor: Floor, number: int, facts: tuple[Index, ...]) -> bool:
     return follows(within, facts) and follows(within * -1 + (floor.divisor - 1), facts)
 
 
-def _coarsest(condition: Index) -> Index:
-    """A condition (>= 0) on several axes, on one alone where those that count within its steps do not matter."""
+def coarsest(condition: Index) -> Index:
+    """A condition (>= 0) on several axes, without those that count within its steps where they do not matter: of
+    `k + 3 * l + 3 * m >= 6` with k below 3, `l + m >= 2`."""
     steps = {abs(c) for _, c in condition.terms} - {1} if len(condition.terms) > 1 else set()
     for step in sorted(steps, reverse=True):
         coarse = condition // step
-        if coarse.is_affine and len(coarse.terms) == 1:
+        if coarse.is_affine and len(coarse.terms) < len(condition.terms):
             return coarse
     return condition
 

@@ -167,6 +167,12 @@ METHODS = {
         "Give an instruction to another engine that can do it.",
         *("vector", "scalar", "gpsimd", "overlap"),
     ),
+    "beside": _by_model(
+        "nki",
+        "Have one of two tiles that the Vector engine takes in PSUM, written there or copied, where it is "
+        "read at once with one in SBUF (trn1).",
+        "vector",
+    ),
     "change_block_sizes": Method(
         "triton",
         ("compute", "gmem", "overlap"),

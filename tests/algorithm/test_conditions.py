@@ -7,7 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accelopt.algorithm.index import Axis, Index, index_of
-from accelopt.algorithm.values import at_least_zero, decided, everywhere, follows, needed, never
+from accelopt.algorithm.values import (
+    at_least_zero,
+    coarsest,
+    decided,
+    everywhere,
+    follows,
+    needed,
+    never,
+)
 
 M, N = Axis("m", 5), Axis("n", 24)
 PLACES = {M: np.arange(5)[:, None], N: np.arange(24)[None, :]}
@@ -34,7 +42,8 @@ def held(some: tuple[Index, ...]) -> np.ndarray:
 @given(conditions)
 def test_simplified_conditions_hold_at_the_same_places(some: tuple[Index, ...]) -> None:
     """Evidence: both are evaluated at every place."""
-    for made in (tuple(map(at_least_zero, some)), decided(some), needed(some)):
+    each = [tuple(map(change, some)) for change in (at_least_zero, coarsest)]
+    for made in (*each, decided(some), needed(some)):
         np.testing.assert_array_equal(held(made), held(some))
     assert never(some) == (not held(some).any())
 
@@ -50,6 +59,13 @@ def test_what_follows_holds(
     known = {axis for c in (asked, *others) for axis in c.axes}
     whole = all(fact.axes <= known for fact in facts)
     assert everywhere(facts, ((asked,), others)) == covered or not whole
+
+
+def test_what_counts_within_a_step_does_not_matter() -> None:
+    """A pooling's taps that were written as one number: `k + 3 * l + 3 * m >= 6` with k below 3."""
+    k, l, m = (index_of(Axis(name, size)) for name, size in (("k", 3), ("l", 3), ("m", 28)))
+    assert coarsest(k + l * 3 + m * 3 - 6) == l + m - 2
+    assert coarsest(k + l * 2 + m * 3 - 6) == k + l * 2 + m * 3 - 6
 
 
 def test_floors_that_conditions_decide_are_numbers() -> None:

@@ -249,8 +249,8 @@ def brought(algorithm: ir.Algorithm, name: str) -> ir.Algorithm:
             if there != reads[0] or [a.extent for a in own] != [a.extent for a in axes]:
                 raise NotTogether(f"{definition.out} reads {name} at other places than others")
             places[definition.out] = axes
-    if len(places) < 2:
-        raise NotTogether(f"{name} is not read by several definitions")
+    if not places:
+        raise NotTogether(f"{name} is not read")
     made = ir.Map(f"{name}_here", next(iter(places.values())), first)
 
     def here(read: ir.Read, axes: tuple[Axis, ...]) -> ir.Read:

@@ -22,7 +22,7 @@ from accelopt.kernels.nki.nests.matmul_operands import STARTS, Operands
 from accelopt.kernels.nki.nests.matmul_time import matmul_ns
 from accelopt.kernels.nki.nests.moments import moments_of
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, ReadAfterChange, Stage, product_in
-from accelopt.kernels.nki.nests.on_chip import OnChip
+from accelopt.kernels.nki.nests.on_chip import ALIKE, OnChip, of_one
 from accelopt.kernels.nki.nests.partition_reductions import NEUTRAL, Partitions
 from accelopt.kernels.nki.nests.places import Local, Round, View, Where, spans_of
 from accelopt.kernels.nki.nests.recurrences import Recurrences
@@ -125,7 +125,7 @@ class Emitter(Calculation):
             raise ReadAfterChange(*(self.in_place[name] for name in padded))
         self.stage = nest.stages[0]
         self.carried: dict[str, Callable[[], None]] = {}
-        self.held_sums: dict[str, View] = {}
+        self.held_sums: dict[str, tuple[View, Value]] = {}
         self.last: dict[str, ir.Definition] = {}
         self.round: Mapping[Axis, Span] = {}
         self.laid: dict[str, tuple[Axis, ...]] = {}
@@ -257,8 +257,8 @@ class Emitter(Calculation):
                 self.put(f"nisa.core_barrier({self.outside[name]}, {tuple(range(CORES))})")
                 self.exchanged[name] = True
         lying = tuple(axes[part.axis] for part in stage.partition)
-        if all(d.out in self.nest.held and not d.axes for d in members):
-            lying = (Axis("partition", self.spec.partitions),)  # the same on all
+        if not lying and all(d.out in self.nest.held for d in members):
+            lying = (ALIKE,)
         self.laid = {name: self.axes_laid(name, names) for name, names in stage.laid}
         for axis in self.program:
             if axis.name in named.union(*(names for _, names in stage.laid)):
@@ -442,7 +442,7 @@ class Emitter(Calculation):
             lying = self.laid.get(definition.out, where.part)
             place = Where(lying, spans, ir.own_axes(definition))
             missing = [axis.name for axis in lying if axis not in own]
-            if missing and self.is_stored(definition):
+            if missing and lying != (ALIKE,) and self.is_stored(definition):
                 raise NotNested(
                     f"{definition.out} does not depend on {missing[0]}, which lies on partitions"
                 )
@@ -522,12 +522,11 @@ class Emitter(Calculation):
             return
         definition, place = self.pending.pop(name)
         engine, self.engine = self.engine, dict(self.nest.engines).get(name, "")
+        beside, self.brings_beside = self.brings_beside, dict(self.nest.beside).get(name, "")
         around, self.deciding = (
             self.deciding,
             deciding((definition, self.last.get(name, definition))),
         )
-        if name in self.carried and name in self.nest.held:
-            raise NotNested(f"{name} is combined over partitions, and no part of it stays there")
         if name in self.carried:
             self.partitions.add_carried(definition, place)
         else:
@@ -540,7 +539,7 @@ class Emitter(Calculation):
                 except NotNested as refusal:
                     named = str(refusal).startswith(f"{name} ")
                     raise refusal if named else type(refusal)(f"{name}: {refusal}") from None
-        self.engine, self.deciding = engine, around
+        self.engine, self.brings_beside, self.deciding = engine, beside, around
 
     def with_last(
         self, members: Sequence[ir.Definition]
@@ -618,7 +617,7 @@ class Emitter(Calculation):
 
         def finish(spot: Where, view: View) -> None:
             if stored and not together:
-                self.memory.store(definition, spot, view)
+                self.memory.store(definition, of_one(spot), view)
 
         if product:
             whole = source is definition and product.scale is self.reading.builder.constant(1.0)
@@ -638,7 +637,7 @@ class Emitter(Calculation):
             assert meaning.value is not None
             self.map(definition, meaning.value, where, target, finish)
         if held and together:
-            self.memory.store(definition, where, held.moved(where, wide))
+            self.memory.store(definition, of_one(where), held.moved(where, wide))
         if held:
             last = self.blocks[-1]
             last.locals.setdefault(definition.out, []).append(Local(held, wide, definition.axes))

@@ -252,3 +252,24 @@ class Instructions(Loops):
                 self.put("", Form(fill, "vector", self.vector_ns(count)))
                 self.blocks[0].values[key] = View(tile, At(), {})
         return self.blocks[0].values[key].tile.name
+
+    def identity(self, rows: int, dtype: str) -> str:
+        """The identity, made before all loops."""
+        key = ("identity", rows, dtype)
+        if key not in self.blocks[0].values:
+            ones = self.ones(rows, rows, dtype)
+            with self.at(0):
+                tile = Tile(self.names.new("identity"), rows, rows, dtype)
+                self.declare(tile)
+                dst, data = f"{tile.name}[...]", f"{ones}[...]"
+                for row, step in ((1, -1), (-1, 1)):
+                    made = self.text.selected(
+                        dst, data, "0.0", rows, START, row, [rows], [step], dtype
+                    )
+                    cycles = (
+                        self.spec.gpsimd_start_cycles + self.spec.gpsimd_cycles_per_element * rows
+                    )
+                    self.put("", Form(made, "gpsimd", cycles / self.spec.gpsimd_ghz))
+                    data = dst
+                self.blocks[0].values[key] = View(tile, At(), {})
+        return f"{self.blocks[0].values[key].tile.name}[...]"

@@ -17,6 +17,15 @@ if TYPE_CHECKING:
     from accelopt.kernels.nki.nests.emission import Emitter
 
 
+ALIKE = Axis("partition", 128)
+"""Stands on partitions in the place of axes, where all partitions have the same."""
+
+
+def of_one(where: Where) -> Where:
+    """The place on one partition, of one that is the same on all."""
+    return Where((), where.spans, where.order) if where.part == (ALIKE,) else where
+
+
 class _Held(NamedTuple):
     """All of a definition: `lying` are the axes on partitions, with how many elements of each; parts of
     one that is longer follow one another, `step` elements apart. Of the others, what is read beyond their
@@ -58,7 +67,7 @@ class OnChip:
         if name not in self.held:
             self.held[name] = self._made(definition, where)
         found = self.held[name]
-        if found.axes and tuple(found.lying) != where.part:
+        if found.axes and found.lying and tuple(found.lying) != where.part:
             raise NotNested(f"{name} stays on the chip, and its parts lie there in two ways")
         offset = At(found.first)
         for axis in definition.axes:
@@ -71,9 +80,10 @@ class OnChip:
 
     def _made(self, definition: Definition, where: Where) -> _Held:
         name, emitter = definition.out, self.emitter
-        if definition.axes and not set(where.part) <= set(definition.axes):
+        alike = where.part == (ALIKE,)
+        if definition.axes and not alike and not set(where.part) <= set(definition.axes):
             raise NotNested(f"{name} is combined over partitions, and no part of it stays there")
-        lying = {axis: where.span(axis).lanes for axis in where.part if definition.axes}
+        lying = {a: where.span(a).lanes for a in where.part if definition.axes and not alike}
         cut = [axis for axis, size in lying.items() if size < axis.extent]
         if len(cut) > 1 or any(axis.extent % lying[axis] for axis in cut):
             raise NotNested(f"{name} does not lie on partitions in equal parts of one axis")
@@ -118,6 +128,7 @@ class OnChip:
         offset, strides, lying = At(found.first), dict[Axis, int](), dict[Axis, Axis]()
         if not found.axes and where.rows <= found.tile.partitions:
             return View(found.tile, offset, strides)  # the same on every partition
+        alike = not found.lying and where.rows <= found.tile.partitions
         for axis, index in zip(found.axes, value.indices, strict=True):
             if axis not in found.lying:
                 base, steps = self.emitter.affine(index, where)
@@ -141,7 +152,7 @@ class OnChip:
             offset = offset + self._round(found, axis, own) * found.step
             lying[axis] = row
         rows = [lying[axis] for axis in found.lying]
-        if [a for a in rows if where.span(a).width > 1] != [
+        if not alike and [a for a in rows if where.span(a).width > 1] != [
             a for a in where.part if where.span(a).width > 1
         ]:
             raise NotNested(f"{value.array} lies on other partitions than those that read it")

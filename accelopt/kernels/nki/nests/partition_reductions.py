@@ -13,11 +13,12 @@ from accelopt.kernels.nki.nests.axis_positions import At
 from accelopt.kernels.nki.nests.matmul_operands import Operands
 from accelopt.kernels.nki.nests.matmul_time import matmul_ns
 from accelopt.kernels.nki.nests.nest import NotNested
+from accelopt.kernels.nki.nests.on_chip import ALIKE, of_one
 from accelopt.kernels.nki.nests.places import Local, Round, View, Where, spans_of
 from accelopt.kernels.nki.nests.statements import Form
 from accelopt.kernels.nki.nests.text import Tile, merged
 from accelopt.kernels.nki.nests.tile_names import word_of
-from accelopt.kernels.nki.nests.value_graphs import Product, inputs_of
+from accelopt.kernels.nki.nests.value_graphs import inputs_of
 from accelopt.kernels.nki.nests.values import Value
 
 if TYPE_CHECKING:
@@ -284,39 +285,54 @@ class Partitions:
 
     def begin_carried(self, definition: Definition, lying: tuple[Axis, ...]) -> None:
         """Sums to which each round of the stage adds its elements: in PSUM, where a product with ones
-        adds the partitions up on the way; where that is full in SBUF, a sum for each partition."""
-        found = self.emitter.reading.meanings[definition.out].product
-        if found is None or found.left.kind != "constant" or set(lying) != {*found.contracted}:
+        adds the partitions up on the way; where that is full in SBUF, a sum for each partition. One that is held
+        comes to all partitions."""
+        emitter = self.emitter
+        meaning, value = emitter.reading.meanings[definition.out], None
+        if found := meaning.product:
+            plain = found.left.kind == "constant" and set(lying) == {*found.contracted}
+            value, scale = found.right, found.scale
+        else:
+            value, scale = meaning.value, emitter.reading.builder.constant(1.0)
+            plain = value is not None and (value.kind, value.function) == ("reduce", "add")
+            plain = plain and value is not None and set(lying) == {*value.reduced}
+            value = value.arguments[0] if value and plain else None
+        if value is None or not plain:
             raise NotNested(
                 f"{definition.out} runs over what lies on partitions, and is no plain sum"
             )
-        place = Where((), self.emitter.program, definition.axes)
+        place = Where((), emitter.program, definition.axes)
         width = math.prod(place.span(axis).width for axis in definition.axes)
-        bank = self.emitter.spec.psum_bank_bytes // 4
+        bank = emitter.spec.psum_bank_bytes // 4
         held = sum(
-            -(-view.tile.width // bank)
-            for view in self.emitter.held_sums.values()
-            if view.tile.psum
+            -(-view.tile.width // bank) for view, _ in emitter.held_sums.values() if view.tile.psum
         )
         psum = held + -(-width // bank) <= CARRIED_BANKS
-        rows = 1 if psum else math.prod(part.size for part in self.emitter.stage.partition)
-        tile = Tile(self.emitter.names.new(f"{definition.out}_sum"), rows, width, psum=psum)
-        self.emitter.declare(tile, sums=psum)
+        rows = (
+            self.rows_of(definition)
+            if psum
+            else math.prod(part.size for part in emitter.stage.partition)
+        )
+        tile = Tile(emitter.names.new(f"{definition.out}_sum"), rows, width, psum=psum)
+        emitter.declare(tile, sums=psum)
         if not psum:
-            self.emitter.fill(tile, "0.0")
+            emitter.fill(tile, "0.0")
         axes = place.free(set(definition.axes))
         strides = row_major([axis.extent for axis in axes])
         view = View(tile, At(), dict(zip(axes, strides, strict=True)))
-        self.emitter.held_sums[definition.out] = view
-        self.emitter.carried[definition.out] = lambda: self.finish_carried(
-            definition, found, view, place
+        emitter.held_sums[definition.out] = view, value
+        emitter.carried[definition.out] = lambda: self.finish_carried(
+            definition, scale, view, place
         )
+
+    def rows_of(self, definition: Definition) -> int:
+        """On how many partitions a sum over partitions is wanted."""
+        held = definition.out in self.emitter.nest.held
+        return self.emitter.spec.partitions if held else 1
 
     def add_carried(self, definition: Definition, where: Where) -> None:
         """Adds this round's elements to the sums."""
-        found = self.emitter.reading.meanings[definition.out].product
-        assert found is not None
-        total = self.emitter.held_sums[definition.out]
+        total, value = self.emitter.held_sums[definition.out]
         axes = where.free(set(definition.axes))
         most = (
             self.emitter.spec.psum_bank_bytes // 4
@@ -326,7 +342,7 @@ class Partitions:
 
         def part(round_: Round) -> None:
             spot = round_.where
-            view = self.emitter.view(found.right, spot)
+            view = self.emitter.view(value, spot)
             into = total.moved(spot, Where((), {}, ()))
             own = spot.free(set(definition.axes))
             if total.tile.psum:
@@ -342,23 +358,28 @@ class Partitions:
 
     def add_ones(self, where: Where, axes: tuple[Axis, ...], view: View, into: View) -> None:
         """Adds the partitions of a tile up, into PSUM."""
-        ones = self.emitter.ones(where.rows, 1, "float32")
+        rows = into.tile.partitions
+        ones = self.emitter.ones(where.rows, rows, "float32")
         if view.tile.dtype != "float32" or view.tile.psum:
             view = self.emitter.converted(view, where, axes, "float32")
         counts = [where.span(a).width for a in axes]
         sizes, s = merged(counts, [[v.strides.get(a, 0) for a in axes] for v in (into, view)])
-        dst = self.emitter.text.inside(into.tile, 1, into.offset, sizes, s[0])
+        dst = self.emitter.text.inside(into.tile, rows, into.offset, sizes, s[0])
         moving = self.emitter.text.inside(view.tile, where.rows, view.offset, sizes, s[1])
         text = self.emitter.text.product(dst, f"{ones}[...]", moving)
         self.emitter.put(
-            "", Form(text, "tensor", matmul_ns(self.emitter.spec, math.prod(sizes), 1))
+            "", Form(text, "tensor", matmul_ns(self.emitter.spec, math.prod(sizes), rows))
         )
 
     def finish_carried(
-        self, definition: Definition, found: Product, sums: View, place: Where
+        self, definition: Definition, scale: Value, sums: View, place: Where
     ) -> None:
-        """Stores the sums, after the partitions are added up."""
-        pieces = self.emitter.cut(place, definition.axes, self.emitter.spec.psum_bank_bytes // 4)
+        """Stores the sums, or keeps them, after the partitions are added up."""
+        name, emitter, rows = definition.out, self.emitter, self.rows_of(definition)
+        kept = name in emitter.nest.held
+        if kept:
+            place = Where((ALIKE,), place.spans, place.order)
+        pieces = emitter.cut(place, definition.axes, emitter.spec.psum_bank_bytes // 4)
 
         def part(round_: Round) -> None:
             spot = round_.where
@@ -366,16 +387,20 @@ class Partitions:
             axes = spot.free(set(definition.axes))
             if not sums.tile.psum:
                 width = math.prod(spot.span(a).width for a in axes)
-                psum = Tile(self.emitter.names.new(f"{definition.out}_sums"), 1, width, psum=True)
-                self.emitter.declare(psum, sums=True)
+                psum = Tile(emitter.names.new(f"{name}_sums"), rows, width, psum=True)
+                emitter.declare(psum, sums=True)
                 strides = row_major([spot.span(a).width for a in axes])
                 total = View(psum, At(), dict(zip(axes, strides, strict=True)))
                 row = Where((Axis("row", sums.tile.partitions),), spot.spans, ())
                 self.add_ones(row, axes, moved, total)
                 moved = total
-            out = self.emitter.arrays.get(definition.out)
-            aim = self.emitter.new_tile(definition.out, spot, axes, out.dtype if out else "float32")
-            self.emitter.evacuate(definition.out, found.scale, spot, axes, moved, aim)
-            self.emitter.memory.store(definition, spot, aim)
+            if kept:
+                aim = emitter.on_chip.place(definition, spot)
+            else:
+                out = emitter.arrays.get(name)
+                aim = emitter.new_tile(name, spot, axes, out.dtype if out else "float32")
+            emitter.evacuate(name, scale, spot, axes, moved, aim)
+            if emitter.is_stored(definition):
+                emitter.memory.store(definition, of_one(spot), aim)
 
-        self.emitter.each(place, pieces, part)
+        emitter.each(place, pieces, part)

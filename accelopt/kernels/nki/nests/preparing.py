@@ -370,7 +370,7 @@ def _rewritten(
 
 def _in_two(definition: ir.Definition) -> tuple[ir.Definition, ...]:
     """What combines many elements into a single one as parts, which can lie on partitions, and what
-    combines those."""
+    combines those, times what is alike in a part."""
     if not isinstance(definition, ir.Reduce) or math.prod(a.extent for a in definition.axes) > 1:
         return (definition,)
     if definition.combiner in ORDERED:
@@ -387,9 +387,12 @@ def _in_two(definition: ir.Definition) -> tuple[ir.Definition, ...]:
         first, rest = outer, [inner]
     name = f"{definition.out}_parts"
     axes = (*definition.axes, first)
+    factors = list[ir.Expression]()
+    if definition.combiner == "add":
+        body, factors = _apart(body, {*rest})
     parts = ir.Reduce(name, axes, tuple(rest), definition.combiner, body)
-    read = ir.Read(name, tuple(map(index_of, axes)))
-    return parts, replace(definition, reduced=(first,), expression=read)
+    summed = product_of([ir.Read(name, tuple(map(index_of, axes))), *factors])
+    return parts, replace(definition, reduced=(first,), expression=summed)
 
 
 # Roundings.
@@ -419,15 +422,19 @@ def _apart(
 ) -> tuple[ir.Expression, list[ir.Expression]]:
     """An expression without factors that do not depend on axes, and those: rounding is relative, so that of a
     product is that of the rest."""
-    if isinstance(expression, ir.Apply) and expression.function in ("multiply", "divide"):
-        value, other = expression.arguments
-        if expression.function == "multiply" and not ir.axes_of(value) & summed:
-            value, other = other, value
-        if ir.axes_of(value) & summed and not ir.axes_of(other) & summed:
-            rest, others = _apart(value, summed)
-            divided = expression.function == "divide"
-            return rest, [*others, ir.Apply("reciprocal", (other,)) if divided else other]
-    return expression, []
+    if not isinstance(expression, ir.Apply) or expression.function not in ("multiply", "divide"):
+        return expression, []
+    divided = expression.function == "divide"
+    found = [_apart(part, summed) for part in expression.arguments[: 2 - divided]]
+    if divided:
+        found.append((expression.arguments[1], []))
+    left, right = (rest for rest, _ in found)
+    others = [other for _, of in found for other in of]
+    if ir.axes_of(left) & summed and not ir.axes_of(right) & summed:
+        return left, [*others, ir.Apply("reciprocal", (right,)) if divided else right]
+    if ir.axes_of(right) & summed and not (divided or ir.axes_of(left) & summed):
+        return right, [*others, left]
+    return replace(expression, arguments=(left, right)), others
 
 
 def _exact(expression: ir.Expression) -> ir.Expression:

@@ -18,7 +18,9 @@ from accelopt.kernels.nki.nests.text import Writer
 from accelopt.kernels.nki.nests.value_graphs import Reading
 from accelopt.sim.dialects.dialect import Dialect
 
-BY_MEMBER = ("ways", "contracted", "streamed", "resident", "ahead", "engines", "spread", "turned")
+BY_MEMBER = (
+    "ways", "contracted", "streamed", "resident", "ahead", "engines", "beside", "spread", "turned",
+)  # fmt: skip
 """Fields of a nest whose entries begin with the definition that they are about."""
 TOGETHER = (
     "appended", "repeated", "brought", "splits", "inlined", "accumulated", "diagonals", "along_free",

@@ -38,6 +38,7 @@ from accelopt.kernels.nki.nests.skipping import masks_of
 from accelopt.sim.dialects.dialect import Dialect
 
 COLUMNS = (512, 1024, 2048, 4096, 8192)
+BESIDE: tuple[Literal["scalar", "tensor", "none"], ...] = ("scalar", "tensor", "none")
 LOOPS = (1, 2, 4, 512, 1024, 2048)
 
 
@@ -145,6 +146,16 @@ class Engine(_Primitive):
     kind: Literal["engine"] = "engine"
     definition: str
     engine: Literal["vector", "scalar", "any"]
+
+
+class Beside(_Primitive):
+    """`beside(definition, engine)`: where two tiles in SBUF are read in turn, one comes into PSUM: what is computed on the
+    way is written there; of what is not, the `scalar` engine copies one, or the `tensor` engine multiplies what is given
+    in 16 bits with the identity. `none`: both are in SBUF. Legal on trn1, where that takes half as long."""
+
+    kind: Literal["beside"] = "beside"
+    definition: str
+    engine: Literal["scalar", "tensor", "none"]
 
 
 class Spread(_Primitive):
@@ -300,6 +311,7 @@ Primitive = Annotated[
     | Contract
     | Keep
     | Engine
+    | Beside
     | Spread
     | Turn
     | Lay
@@ -352,8 +364,8 @@ def changed(primitive: Primitive, algorithm: ir.Algorithm, nest: Nest, target: s
         if isinstance(primitive, Partition):
             _in_axes(definition.out, "has", ir.own_axes(definition), primitive.axes, room=True)
         return _in_stage(nest, definition.out, lambda stage: _stage_changed(primitive, stage))
-    if isinstance(primitive, (Hold, Engine, Spread, Turn)):
-        return _with_arrays(primitive, definitions, nest)
+    if isinstance(primitive, (Hold, Engine, Beside, Spread, Turn)):
+        return _with_arrays(primitive, definitions, nest, target)
     if isinstance(primitive, Split):
         return split(nest, definition, primitive.axis, primitive.size)
     if isinstance(primitive, Accumulate):
@@ -416,8 +428,9 @@ def _stage_changed(
 
 
 def _with_arrays(
-    primitive: Hold | Engine | Spread | Turn, definitions: Mapping[str, ir.Definition], nest: Nest
-) -> Nest:
+    primitive: Hold | Engine | Beside | Spread | Turn, definitions: Mapping[str, ir.Definition], nest: Nest,
+    target: str,
+) -> Nest:  # fmt: skip
     """A nest in which a definition is held, computed by an engine, or brought its arrays, in another way."""
     name = primitive.definition
     if isinstance(primitive, Hold):
@@ -428,6 +441,12 @@ def _with_arrays(
         others = tuple(pair for pair in nest.engines if pair[0] != name)
         chosen = ((name, primitive.engine),) if primitive.engine != "any" else ()
         return nest.model_copy(update={"engines": (*others, *chosen)})
+    if isinstance(primitive, Beside):
+        if not reads_in_turn(target):
+            raise NotNested(f"{name} takes two tiles in SBUF at once on {target}")
+        beside = tuple(pair for pair in nest.beside if pair[0] != name)
+        own = [(name, primitive.engine)] * (primitive.engine != "none")
+        return nest.model_copy(update={"beside": (*beside, *own)})
     pair, array = (name, primitive.array), primitive.array
     if isinstance(primitive, Spread) and array not in ir.arrays_read(definitions[name]):
         raise NotNested(f"{name} does not read {array}")
@@ -697,9 +716,13 @@ def _input_held(primitive: Hold, algorithm: ir.Algorithm, nest: Nest, target: st
         return made
     made = made.model_copy(update={"brought": (*rest, name), "held": (*held, here)})
     definitions = {d.out: d for d in ready(algorithm, made).definitions}
-    own = Stage(members=(here,), partition=partition_of(definitions[here], TARGETS[target]))
     first = {member for member, d in definitions.items() if here in ir.arrays_read(d)}
     at = next(n for n, stage in enumerate(made.stages) if first & {*stage.members})
+    lying, axes = partition_of(definitions[here], TARGETS[target]), definitions[here].axes
+    around = {part.axis for part in made.stages[at].partition}
+    if len(first) == 1 and not around & {axis.name for axis in axes}:  # alike on all
+        lying = ()
+    own = Stage(members=(here,), partition=lying)
     return made.model_copy(update={"stages": (*made.stages[:at], own, *made.stages[at:])})
 
 
@@ -753,17 +776,31 @@ def across_partitions(
     return list(found)
 
 
+def reads_in_turn(target: str) -> bool:
+    """Whether the Vector engine reads two tiles in SBUF one after the other."""
+    spec = TARGETS[target]
+    return spec.two_input_cycles_per_element > spec.vector_cycles_per_element
+
+
+def read_late(algorithm: ir.Algorithm, nest: Nest) -> set[str]:
+    """The inputs that one definition alone reads, in no first stage: they may be brought while others work."""
+    definitions = ready(algorithm, nest).definitions
+    readers = {
+        a.name: [d.out for d in definitions if a.name in ir.arrays_read(d)]
+        for a in algorithm.inputs
+    }
+    return {a for a, of in readers.items() if len(of) == 1 and of[0] not in nest.stages[0].members}
+
+
 def neighbours(algorithm: ir.Algorithm, nest: Nest, target: str = "trn1") -> Iterator[Primitive]:
     """Single changes of a nest that could be worth trying, legal or not."""
     definitions = {d.out: d for d in ready(algorithm, nest).definitions}
     most = TARGETS[target].partitions
-    cut = {axis for axis, _ in nest.splits}
+    cut, late = {axis for axis, _ in nest.splits}, read_late(algorithm, nest)
     by: Literal["tensor", "dma"]
     for array in (a.name for a in algorithm.inputs):
-        if (
-            sum(array in ir.arrays_read(d) for d in definitions.values()) > 1
-            or array in nest.brought
-        ):
+        count = sum(array in ir.arrays_read(d) for d in definitions.values())
+        if count > 1 or array in {*nest.brought, *late}:
             yield Hold(definition=array, memory="HBM" if array in nest.brought else "SBUF")
     for at, stage in enumerate(nest.stages):
         name = stage.members[-1]
@@ -798,6 +835,11 @@ def neighbours(algorithm: ir.Algorithm, nest: Nest, target: str = "trn1") -> Ite
                 yield Skip(definition=name, axes=(axis.name,))
         for member in stage.members[1:]:
             yield Apart(definition=member)
+        if reads_in_turn(target):
+            for member in stage.members:
+                for engine in BESIDE:
+                    if engine != dict(nest.beside).get(member, "none"):
+                        yield Beside(definition=member, engine=engine)
         for member in read_later(definitions.values(), nest, at):
             held_in: Literal["SBUF", "HBM"] = "HBM" if member in nest.held else "SBUF"
             yield Hold(definition=member, memory=held_in)

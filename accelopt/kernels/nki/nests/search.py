@@ -12,10 +12,14 @@ from accelopt.kernels.nki.nests.lowering import Interface, lower_nest
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, product_in, ready
 from accelopt.kernels.nki.nests.pricing import Prices
 from accelopt.kernels.nki.nests.primitives import (
+    BESIDE,
     Ahead,
+    Hold,
     across_partitions,
     changed,
     neighbours,
+    read_late,
+    reads_in_turn,
     rows_read,
 )
 from accelopt.kernels.nki.nests.starts import on_two_cores, starting_nests, with_sums_in_runs
@@ -146,6 +150,10 @@ class _Search:
         if not self.found.timed:
             return
         self.time_with(static=True)
+        if reads_in_turn(self.target):
+            self.time(
+                self.priced(with_tiles_beside(t.nest, by) for t in self.fastest() for by in BESIDE)
+            )
         tried: set[Nest] = set()
         for _ in range(ROUNDS):
             before = self.best
@@ -157,7 +165,7 @@ class _Search:
                 self.time(near, EACH)
             if self.best > before * (1 - LEAST_GAIN):
                 break
-        # Closed forms say nothing of what is made one round ahead.
+        # Closed forms say nothing of what is made or brought ahead.
         for timed in self.fastest():
             self.time(self.changed(timed, ahead=True))
         self.time_with(parts=True)
@@ -217,11 +225,13 @@ class _Search:
                         yield nest.model_copy(update={"engines": tuple(made.items())})
 
     def changed(self, timed: TimedNest, ahead: bool = False) -> list[tuple[Nest, Price]]:
-        """What single primitives make of a nest: all but those that make operands ahead, or those, but in
+        """What single primitives make of a nest: all but those that bring something ahead, or those, but in
         loops in which an operand would be brought more often than before."""
         made: list[Nest] = []
+        late = read_late(self.algorithm, timed.nest)
         for primitive in neighbours(self.algorithm, timed.nest, self.target):
-            if isinstance(primitive, Ahead) == ahead:
+            early = isinstance(primitive, Hold) and primitive.definition in late
+            if (early or isinstance(primitive, Ahead)) == ahead:
                 try:
                     made.append(changed(primitive, self.algorithm, timed.nest, self.target))
                 except NotNested as refusal:
@@ -259,6 +269,13 @@ def with_stages(nest: Nest, update: Mapping[str, object]) -> Nest:
     """All stages with some fields changed."""
     stages = tuple(stage.model_copy(update=update) for stage in nest.stages)
     return nest.model_copy(update={"stages": stages})
+
+
+def with_tiles_beside(nest: Nest, engine: str) -> Nest:
+    """With one of two tiles that Vector takes in PSUM, in all definitions."""
+    members = (name for stage in nest.stages for name in stage.members)
+    pairs = tuple((name, engine) for name in members) if engine != "none" else ()
+    return nest.model_copy(update={"beside": pairs})
 
 
 def with_columns(nest: Nest, columns: int) -> Nest:

@@ -87,9 +87,10 @@ def choices(algorithm: ir.Algorithm, target: str) -> Iterator[Nest]:
         yield PLAIN.model_copy(update={"appended": tuple(pairs)})
     inputs = list[str]()
     for array in plain.inputs:
+        readers = [d for d in plain.definitions if array.name in ir.arrays_read(d)]
         with suppress(NotTogether):
             brought(plain, array.name)
-            inputs.append(array.name)
+            inputs += [array.name] * (len(readers) > 1)
     if inputs:
         yield PLAIN.model_copy(update={"brought": tuple(inputs)})
     for steps in repeating(plain):
@@ -188,6 +189,7 @@ def _starting(
         for made in (
             nest,
             _on_chip(algorithm, nest, has_kernel),
+            _alike_on_all(algorithm, nest, has_kernel),
             *_filled_up(algorithm, nest, target),
             *_beside(algorithm, nest, target),
             *blocks,
@@ -238,7 +240,32 @@ def _on_chip(algorithm: ir.Algorithm, nest: Nest, has_kernel: Callable[[Nest], b
         return holding(holding(nest, names[:half]), names[half:]) if half else nest
 
     stages = range(len(nest.stages))
-    return holding(nest, [name for at in stages for name in read_later(definitions, nest, at)])
+    read = [name for at in stages for name in read_later(definitions, nest, at)]
+    return holding(nest, [name for name in read if name not in nest.held])
+
+
+def _alike_on_all(algorithm: ir.Algorithm, nest: Nest, has_kernel: Callable[[Nest], bool]) -> Nest:
+    """With what has none of the axes on partitions of the stages that read it computed by all partitions, alike;
+    and all that can stay in SBUF there."""
+    made, definitions = nest, {d.out: d for d in ready(algorithm, nest).definitions}
+    for at, stage in enumerate(nest.stages):
+        members = [definitions[name] for name in stage.members]
+        readers = [
+            later
+            for later in made.stages[at + 1 :]
+            if any({*ir.arrays_read(definitions[m])} & {*stage.members} for m in later.members)
+        ]
+        parts = {part.axis: part for later in readers for part in later.partition}
+        summed = {axis.name for d in members for axis in {*ir.own_axes(d)} - {*d.axes}}
+        if not parts or parts.keys() & {axis.name for d in members for axis in d.axes}:
+            continue
+        lying = tuple(part for axis, part in parts.items() if axis in summed)
+        own = stage.model_copy(update={"partition": lying, "loops": ()})
+        stages = (*made.stages[:at], own, *made.stages[at + 1 :])
+        held = (*made.held, *stage.members)
+        trial = made.model_copy(update={"stages": stages, "held": held})
+        made = trial if has_kernel(trial) else made
+    return made if made == nest else _on_chip(algorithm, made, has_kernel)
 
 
 def _added(algorithm: ir.Algorithm, nest: Nest, has_kernel: Callable[[Nest], bool]) -> Nest:

@@ -18,6 +18,7 @@ from accelopt.kernels.nki.nests.axis_positions import At, FreeNames, Span, numbe
 from accelopt.kernels.nki.nests.gathering import gather
 from accelopt.kernels.nki.nests.hbm_margins import Margins, is_zero_outside
 from accelopt.kernels.nki.nests.instructions import Instructions
+from accelopt.kernels.nki.nests.matmul_time import matmul_ns
 from accelopt.kernels.nki.nests.moments import Moment, moment
 from accelopt.kernels.nki.nests.nest import NotNested, ReadAfterChange, Stage
 from accelopt.kernels.nki.nests.places import Round, View, Where, spans_of
@@ -27,6 +28,7 @@ from accelopt.kernels.nki.nests.text import MOST_FREE, Tile, Writer, collected, 
 from accelopt.kernels.nki.nests.tile_names import word_of
 from accelopt.kernels.nki.nests.value_graphs import Reading, inputs_of
 from accelopt.kernels.nki.nests.values import Value
+from accelopt.sim.dtypes import parse
 
 if TYPE_CHECKING:
     from accelopt.kernels.nki.nests.hbm_reads import Memory
@@ -70,6 +72,8 @@ class Calculation(Instructions):
         """What loops have summed already, and where."""
         self.moments: Mapping[Value, Moment] = {}
         """Sums of the present stage that come in pairs."""
+        self.brings_beside = ""
+        """The engine that brings one of two tiles that Vector takes into PSUM; empty for both in SBUF."""
 
     def read_outside(self, array: str) -> str:
         """The name of an array in HBM for a statement that reads it. Raises ReadAfterChange."""
@@ -200,6 +204,7 @@ class Calculation(Instructions):
     def compute(self, value: Value, where: Where, into: View | None) -> View:
         """Instructions for a value and all that it is made of and that is not there yet."""
         steps = self.steps(value, where)
+        made_beside = self.made_beside(steps, where)
         for step in steps:
             final = step.value is value
             depth = self.home(where.variables(step.value.axes))
@@ -208,7 +213,13 @@ class Calculation(Instructions):
                 if final and into:
                     target, axes = into, tuple(into.strides)
                 else:
-                    target = self.new_tile(word_of(step.value), where, axes, step.value.dtype)
+                    target = self.new_tile(
+                        word_of(step.value),
+                        where,
+                        axes,
+                        step.value.dtype,
+                        step.value in made_beside,
+                    )
                 self.step(step, where, axes, target)
                 if not (final and into):
                     key = (step.value, where.part, spans_of(where, (*where.part, *step.value.axes)))
@@ -277,14 +288,84 @@ class Calculation(Instructions):
         if step.opcode == "tensor_tensor":
             rows = [self.memory.spread(tile, where) for tile in tiles]
             found = [row or self.view(tile, where) for row, tile in zip(rows, tiles, strict=True)]
-            if any(rows) and all(view.tile.psum for view in found):  # an operand is in SBUF
+            brought = any(rows) or self.brings_beside
+            if brought and all(view.tile.psum for view in found):  # an operand is in SBUF
                 found[0] = self.converted(found[0], where, axes, found[0].tile.dtype)
+            elif not any(view.tile.psum or view.tile.spread for view in found):
+                self.bring_beside(tiles, found, where)
             counts = [where.span(axis).width for axis in axes]
             _, s = merged(counts, [[v.strides.get(a, 0) for a in axes] for v in (target, *found)])
             runs = zip(found, s[1:], strict=True)
             if self.text.nki or all(run == [1] for view, run in runs if view.tile.spread):
                 return found  # what is spread with an operand is one run
         return [self.view(tile, where) for tile in tiles]
+
+    def fits_beside(self, where: Where, axes: Sequence[Axis]) -> bool:
+        """Whether one of two tiles that Vector takes is to come into PSUM, and fits half of that."""
+        width = math.prod(where.span(axis).width for axis in axes)
+        return bool(self.brings_beside) and 1 < width <= self.spec.psum_partition_bytes // 8
+
+    def made_beside(self, steps: Sequence[Selection], where: Where) -> set[Value]:
+        """Of the values on the way, those that one instruction on two tiles alone takes, of its two at most one:
+        they are written to PSUM."""
+        made = [
+            v
+            for v in (step.value for step in steps[:-1])
+            if v.dtype == "float32" and self.reading.uses.get(v, 1) == 1
+            if self.fits_beside(where, where.free(v.axes))
+        ]
+        found: set[Value] = set()
+        for step in steps:
+            taken = [v for v in made if v in step.tiles]
+            if step.opcode == "tensor_tensor" and step.tiles[0] is not step.tiles[1]:
+                found.update(taken[-1:])
+        return found
+
+    def bring_beside(self, tiles: Sequence[Value], found: list[View], where: Where) -> None:
+        """One of two tiles in SBUF comes into PSUM, where both are read at once: the one that is there already,
+        or of fewer bytes, by the Scalar engine; what has 16 bits and comes from HBM by the Tensor engine as well."""
+        keys = [("beside", v, where.part, spans_of(where, (*where.part, *v.axes))) for v in tiles]
+        known = {k: b.values[k] for b in self.blocks for k in keys if k in b.values}
+        sizes = [parse(view.tile.dtype).itemsize for view in found]
+        n = next((n for n, key in enumerate(keys) if key in known), int(sizes[1] <= sizes[0]))
+        axes = where.free(tiles[n].axes)
+        if not self.fits_beside(where, axes):
+            return
+        if keys[n] not in known:
+            with self.at(self.home(where.variables(tiles[n].axes))):
+                known[keys[n]] = self.new_tile(
+                    f"{found[n].tile.name}_beside", where, axes, psum=True
+                )
+                self.copy_beside(tiles[n], where, axes, known[keys[n]], found[n])
+                self.blocks[-1].values[keys[n]] = known[keys[n]]
+        found[n] = known[keys[n]]
+
+    def copy_beside(
+        self, value: Value, where: Where, axes: tuple[Axis, ...], into: View, source: View
+    ) -> None:
+        """Copies a tile into PSUM, by the Scalar engine or as a product with the identity."""
+        bank = self.spec.psum_bank_bytes // 4
+        pieces = self.cut(where, axes, bank)
+        width = math.prod(where.span(axis).width for axis in axes)
+        given = value.kind == "input" and value.array in self.arrays
+        aligned = width <= bank or width % bank == 0
+        if self.brings_beside == "scalar" or not (
+            given and aligned and parse(source.tile.dtype).itemsize == 2
+        ):
+            before, self.engine = self.engine, "scalar"
+            self.copy(where, axes, into, source)
+            self.engine = before
+            return
+        square = self.identity(where.rows, source.tile.dtype)
+
+        def part(round_: Round) -> None:
+            spot = round_.where
+            views = [into.moved(spot, where), source.moved(spot, where)]
+            self.issue(spot, axes, views, lambda dst, texts, count: (Form(
+                self.text.product(dst, square, texts[0]), "tensor",
+                matmul_ns(self.spec, count, where.rows, source.tile.dtype)),))  # fmt: skip
+
+        self.each(where, pieces, part)
 
     def step(self, step: Selection, where: Where, axes: tuple[Axis, ...], target: View) -> None:
         """One instruction."""
@@ -309,8 +390,10 @@ class Calculation(Instructions):
         if step.opcode == "scalar_tensor_tensor" and not self.text.nki:
             # Of neuronxcc's instruction the tiles have one free axis (nki.isa's page of it).
             sizes, _ = merged(counts, [[v.strides.get(a, 0) for a in axes] for v in views])
-            if len(sizes) > 1:
-                between = self.new_tile(word_of(step.value), where, axes)
+            beside = self.fits_beside(where, axes)
+            if len(sizes) > 1 or beside:
+                psum = beside and not views[2].tile.psum
+                between = self.new_tile(word_of(step.value), where, axes, psum=psum)
                 first = Selection(
                     step.value,
                     "tensor_scalar",
