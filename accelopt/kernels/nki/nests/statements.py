@@ -113,6 +113,14 @@ def balanced(nodes: list[NestNode]) -> dict[int, Form]:
     return chosen
 
 
+def settled(nodes: list[NestNode]) -> list[NestNode]:
+    """The statements with the forms of their lines chosen."""
+    chosen = balanced(nodes)
+    for item, _ in walk(nodes):
+        item.forms = (chosen[id(item)],)
+    return nodes
+
+
 class Price(NamedTuple):
     """What a kernel occupies: milliseconds of each engine and of DMA, and bytes moved."""
 
