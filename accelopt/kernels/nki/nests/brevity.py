@@ -62,7 +62,8 @@ def _made(lines: list[str], tiles: Mapping[str, _Declared]) -> list[str]:
         if result and result["name"] == declared["name"] and _depth(found[at]) == _depth(line):
             name, pad = result["name"], line[: _depth(line)]
             written = re.compile(rf"^ *{name}\[.*\] \+?= |\b(?:dst|reduce_res)={name}\b")
-            if _is_made(result, tiles) and len([*filter(written.search, found)]) == 1:
+            said = [own for own in found if name in own and written.search(own)]
+            if len(said) == 1 and _is_made(result, tiles):
                 found[at] = f"{pad}{name} = nisa.{result['function']}({result['given']})"
                 found[n] = ""
     return [line for line in found if line]
@@ -73,7 +74,7 @@ def _first_use(lines: Sequence[str], declared: int, name: str) -> int | None:
     for n in range(declared + 1, len(lines)):
         if lines[n] and _depth(lines[n]) < _depth(lines[declared]):
             return None
-        if name in _WORD.findall(lines[n]):
+        if name in lines[n] and name in _WORD.findall(lines[n]):
             return n
     return None
 
