@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -20,10 +21,14 @@ class At:
     def __add__(self, other: At | int) -> At:
         if isinstance(other, int):
             return At(self.constant + other, self.terms)
+        if not other.terms:
+            return At(self.constant + other.constant, self.terms) if other.constant else self
         return At(self.constant + other.constant, self.terms + other.terms)
 
     def __mul__(self, factor: int) -> At:
-        return At(self.constant * factor, tuple((v, c * factor) for v, c in self.terms))
+        if factor == 1:
+            return self
+        return At(self.constant * factor, tuple([(v, c * factor) for v, c in self.terms]))
 
     def __str__(self) -> str:
         parts = [name if factor == 1 else f"{name} * {factor}" for name, factor in self.terms]
@@ -72,6 +77,12 @@ class Span:
     def lanes(self) -> int:
         """Elements that it has room for."""
         return max(self.width, self.room)
+
+
+@functools.lru_cache(maxsize=4096)
+def whole(extent: int) -> Span:
+    """All of an axis."""
+    return Span(At(), extent)
 
 
 Number = Callable[[float], float]

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from accelopt.kernels.nki.nests.axis_positions import FreeNames
-from accelopt.kernels.nki.nests.statements import Comment, Each, For, Form, If, Line, NestNode
+from accelopt.kernels.nki.nests.statements import (
+    Comment,
+    Each,
+    For,
+    Form,
+    If,
+    Line,
+    NestNode,
+    settled,
+)
 
 LEAST_SAVED = 12
 """Statements that writing a body once has to save."""
@@ -21,19 +30,29 @@ _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _DECLARED = re.compile(r"^((?:\w+, )*\w+) = ", re.MULTILINE)
 _COPY = re.compile(r"_\d+$")
+_TILE = re.compile(r"(\w+) = nl\.(?:ndarray|zeros)\(.*buffer=nl\.(?:sbuf|psum)\)$")
+_OWN = re.compile(r"(?<![\w.])(?!nl\b|nisa\b)[A-Za-z_]\w*(?![\w=])")
+"""A name that a kernel gives: of a tile, an array or a loop's variable."""
 
 
 class _Apart(Exception):
     """Bodies that are not the same after all."""
 
 
+def rerolled(nodes: Sequence[NestNode], names: FreeNames) -> list[NestNode]:
+    """Statements in which those bodies, too, are written once whose names differ, and whose lines run on the same
+    engines though some may run on others."""
+    return folded(settled(folded(nodes, names)), names, alike=_form)
+
+
 def folded(
-    nodes: Sequence[NestNode], names: FreeNames, around: frozenset[str] = frozenset()
-) -> list[NestNode]:
+    nodes: Sequence[NestNode], names: FreeNames, around: frozenset[str] = frozenset(),
+    alike: Callable[[str], str] | None = None,
+) -> list[NestNode]:  # fmt: skip
     """Statements with bodies that repeat each other written once, in a static loop; `around` are names that
-    others use."""
-    found = list(nodes)
-    keys = [_key(node) for node in found]
+    others use, and texts for which `alike` gives the same may be written once."""
+    found = _declared_late(nodes) if alike else list(nodes)
+    keys = [_key(node, alike or _shape) for node in found]
     used = [_named(node) for node in found]
 
     def without(first: int, last: int) -> frozenset[str]:
@@ -46,14 +65,28 @@ def folded(
             made = _Folding(groups, names).made(without(first, last))
         except _Apart:
             continue
-        before = folded(found[:first], names, without(0, first))
-        return [*before, made, *folded(found[last:], names, without(last, len(found)))]
+        before = folded(found[:first], names, without(0, first), alike)
+        return [*before, made, *folded(found[last:], names, without(last, len(found)), alike)]
     return [
-        replace(node, body=folded(node.body, names, without(n, n + 1)))
-        if isinstance(node, (For, If))
+        replace(node, body=folded(node.body, names, without(n, n + 1), alike))
+        if isinstance(node, (For, If, Each))
         else node
         for n, node in enumerate(found)
     ]
+
+
+def _declared_late(nodes: Sequence[NestNode]) -> list[NestNode]:
+    """Statements with each declaration of a tile right before the first that uses it."""
+    found: list[NestNode] = []
+    waiting: dict[str, NestNode] = {}
+    for node in nodes:
+        declared = _TILE.match(node.forms[0].text) if isinstance(node, Line) else None
+        if declared:
+            waiting[declared[1]] = node
+            continue
+        found += [waiting.pop(name) for name in [*waiting] if name in _named(node)]
+        found.append(node)
+    return [*found, *waiting.values()]
 
 
 def _named(node: NestNode) -> set[str]:
@@ -83,7 +116,7 @@ def _repeats(keys: Sequence[str], sizes: Sequence[int]) -> list[tuple[int, int, 
 
 
 def _size(node: NestNode) -> int:
-    return 1 + sum(map(_size, node.body)) if isinstance(node, (For, If)) else 1
+    return 1 + sum(map(_size, node.body)) if isinstance(node, (For, If, Each)) else 1
 
 
 def _texts(node: NestNode) -> Iterator[str]:
@@ -91,25 +124,34 @@ def _texts(node: NestNode) -> Iterator[str]:
         yield from (form.text for form in node.forms)
     elif isinstance(node, For):
         yield node.variable
-    for inner in node.body if isinstance(node, (For, If)) else ():
+    elif isinstance(node, Each):
+        yield " ".join((*node.names, *(text for row in node.rows for text in row)))
+    for inner in node.body if isinstance(node, (For, If, Each)) else ():
         yield from _texts(inner)
 
 
-def _key(node: NestNode) -> str:
+def _key(node: NestNode, alike: Callable[[str], str]) -> str:
     """What two statements have in common that may be written once."""
     if isinstance(node, Line):
-        return "\n".join(f"{form.engine} {_shape(form.text)}" for form in node.forms)
+        return "\n".join(f"{form.engine} {alike(form.text)}" for form in node.forms)
     if isinstance(node, For):
-        inner = "\n".join(map(_key, node.body))
-        return f"{node.kind} {_shape(node.variable)}:\n{inner}\n:"
-    return f"{id(node)}" if isinstance(node, If) else f"# {node}"
+        inner = "\n".join(_key(own, alike) for own in node.body)
+        return f"{node.kind} {alike(node.variable)}:\n{inner}\n:"
+    named = isinstance(node, Comment) and alike is _shape
+    return f"# {node}" if named else "#" if isinstance(node, Comment) else f"{id(node)}"
 
 
 @functools.lru_cache(maxsize=16384)
 def _shape(text: str) -> str:
+    """A text without numbers, also those of names."""
     return "".join(
         "#" if _NUMBER.fullmatch(token) else _COPY.sub("", token) for token in _TOKEN.findall(text)
     )
+
+
+def _form(text: str) -> str:
+    """A text without numbers and names of its own."""
+    return _shape(_OWN.sub("@", text))
 
 
 @dataclass
@@ -166,7 +208,8 @@ class _Folding:
         """One statement for one of each group, which run `weights` times as often as on average."""
         first = same[0]
         if isinstance(first, Comment):
-            return first
+            said = (comment.text.rstrip(".") for comment in same if isinstance(comment, Comment))
+            return Comment(f"{', '.join(dict.fromkeys(said))}.")
         if isinstance(first, Line):
             lines = [node for node in same if isinstance(node, Line)]
             forms = []

@@ -12,7 +12,7 @@ from accelopt.algorithm.ir import Algorithm, Array
 from accelopt.hardware import TARGETS, Hardware
 from accelopt.kernels.nki.nests.emission import CORES, Emitter
 from accelopt.kernels.nki.nests.in_place import written_over
-from accelopt.kernels.nki.nests.loop_rerolling import folded
+from accelopt.kernels.nki.nests.loop_rerolling import folded, rerolled
 from accelopt.kernels.nki.nests.nest import (
     Nest,
     NotNested,
@@ -41,7 +41,8 @@ FAULTS = (LookupError, ArithmeticError, AssertionError, ValueError, RecursionErr
 class Interface(NamedTuple):
     """How a kernel is called: its parameters as text, those of them that are plain numbers (by the
     number that stands for each in the algorithm), whether it returns a tuple of one, its name,
-    what it `asserts` of plain arguments, and on how many cores it is launched."""
+    what it `asserts` of plain arguments, on how many cores it is launched, and whether all bodies are
+    `rerolled` that can be, even where the compiler then decides otherwise."""
 
     signature: str = ""
     numbers: Mapping[float, str] = {}
@@ -49,6 +50,7 @@ class Interface(NamedTuple):
     name: str = "kernel"
     asserts: tuple[str, ...] = ()
     cores: int = 1
+    rerolled: bool = False
 
 
 class Lowered(NamedTuple):
@@ -67,8 +69,9 @@ def lower_nest(
 ) -> Lowered:
     """The kernel that computes `algorithm` as a nest of it says. Raises NotNested for a nest that has
     no such kernel, with the definition that is in the way and why."""
+    once = rerolled if interface.rerolled else folded
     emitter, nodes = emitted(
-        algorithm, nest, interface, target, dialect, lambda e: folded(e.emit(), e.names)
+        algorithm, nest, interface, target, dialect, lambda e: once(e.emit(), e.names)
     )
     return _kernel(emitter, nodes, interface, TARGETS[target])
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from accelopt.algorithm.index import Axis
 from accelopt.algorithm.linear import row_major
-from accelopt.kernels.nki.nests.axis_positions import At, Span
+from accelopt.kernels.nki.nests.axis_positions import At, Span, whole
 from accelopt.kernels.nki.nests.statements import For, If, Line, NestNode, line
 from accelopt.kernels.nki.nests.text import Tile, collected
 
@@ -26,7 +26,7 @@ class Where:
 
     def span(self, axis: Axis) -> Span:
         """Where along an axis."""
-        return self.spans.get(axis) or Span(At(), axis.extent)
+        return self.spans.get(axis) or whole(axis.extent)
 
     @property
     def rows(self) -> int:
@@ -150,14 +150,16 @@ def one_ahead(loop: For, block: Block) -> For:
 
 def _key(at: At) -> tuple[object, ...]:
     found = collected(at)
-    return (found.constant, *sorted(found.terms))
+    return (found.constant, *sorted(found.terms)) if found.terms else (found.constant,)
 
 
-def spans_of(where: Where, axes: Sequence[Axis] | tuple[Axis, ...]) -> tuple[object, ...]:
+def spans_of(where: Where, axes: Collection[Axis]) -> frozenset[tuple[object, ...]]:
     """What tells the spans of axes from others."""
-    return tuple(
-        (axis, _key(span.start), span.width, span.runs)
-        for axis, span in ((axis, where.span(axis)) for axis in sorted(set(axes)))
+    return frozenset(
+        [
+            (axis, _key(span.start), span.width, span.runs)
+            for axis, span in [(axis, where.span(axis)) for axis in set(axes)]
+        ]
     )
 
 

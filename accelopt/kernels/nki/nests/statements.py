@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from accelopt.hardware import Hardware
+from accelopt.kernels.nki.nests.brevity import brief
 
 
 class Form(NamedTuple):
@@ -112,6 +113,14 @@ def balanced(nodes: list[NestNode]) -> dict[int, Form]:
     return chosen
 
 
+def settled(nodes: list[NestNode]) -> list[NestNode]:
+    """The statements with the forms of their lines chosen."""
+    chosen = balanced(nodes)
+    for item, _ in walk(nodes):
+        item.forms = (chosen[id(item)],)
+    return nodes
+
+
 class Price(NamedTuple):
     """What a kernel occupies: milliseconds of each engine and of DMA, and bytes moved."""
 
@@ -175,21 +184,7 @@ def rendered(nodes: list[NestNode]) -> list[str]:
                 text = said(chosen[id(node)].text, called)
                 yield from (pad + piece for piece in text.split("\n"))
 
-    return _brief(list(lines(nodes, 1, {})))
-
-
-_TILE = re.compile(r"(\w+) = nl\.(?:ndarray|zeros)\(\((?:nl\.par_dim\()?(\d+)\)?, (.+?)\), dtype")
-
-
-def _brief(lines: list[str]) -> list[str]:
-    """Lines without numbers that add nothing, and all of a tile as such."""
-    shapes = {found[1]: (found[2], found[3]) for line in lines if (found := _TILE.search(line))}
-
-    def whole(match: re.Match[str]) -> str:
-        return f"{match[1]}[...]" if shapes.get(match[1]) == (match[2], match[3]) else match[0]
-
-    part = re.compile(r"\b(\w+)\[0:(\d+), 0:([^\[\],]+)\]")
-    return [part.sub(whole, re.sub(r" \+ 0(?![\w.])", "", line)) for line in lines]
+    return brief(list(lines(nodes, 1, {})))
 
 
 def _variables(nodes: list[NestNode]) -> Iterator[str]:

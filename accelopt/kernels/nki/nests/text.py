@@ -35,6 +35,8 @@ class Tile(NamedTuple):
 
 def collected(at: At) -> At:
     """The place with every variable once."""
+    if not at.terms or (len(at.terms) == 1 and at.terms[0][1]):
+        return at
     terms: dict[str, int] = {}
     for name, factor in at.terms:
         terms[name] = terms.get(name, 0) + factor
@@ -299,8 +301,8 @@ def _sum(base: At, terms: object, keep: bool = False) -> str:
     used = [(name, factor) for name, factor in pairs if factor]
     if keep and not used and pairs:
         used = [(pairs[0][0], 0)]
-    total = At(base.constant, (*base.terms, *used))
-    pieces = [n if f == 1 else f"{n} * {f}" for n, f in total.terms]
-    if total.constant or not pieces:
-        pieces.append(str(total.constant))
+    terms = sorted((*base.terms, *used), key=lambda term: term[1] < 0)
+    pieces = [n if f == 1 else f"-{n}" if f == -1 else f"{n} * {f}" for n, f in terms]
+    if base.constant or not pieces:
+        pieces.append(str(base.constant))
     return " + ".join(pieces).replace("+ -", "- ")

@@ -3,9 +3,40 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 LONGEST = 100
 INDENT = "    "
+
+
+def compact(line: str, width: int) -> list[str]:
+    """A statement on as few lines of a `width` as what stands in its last brackets fits on, below each other behind
+    the bracket or indented; of as many lines as the formatter has, in the formatter's layout."""
+    opened = _last_brackets(line)
+    plain = wrapped(line)
+    if len(line) <= width or line.lstrip().startswith("#") or opened is None:
+        return [line]
+    first, last = opened
+    pad = line[: len(line) - len(line.lstrip())]
+    head, pieces, end = line[: first + 1], _split(line[first + 1 : last]), line[last:]
+    made = [_filled(pieces, pad + INDENT, width)]
+    made[0] = [head, *made[0], pad + end]
+    beside = _filled(pieces, " " * len(head), width - len(end))
+    made += [[head + beside[0].lstrip(), *beside[1:-1], beside[-1] + end]] if beside[1:] else []
+    fitting = [lines for lines in made if max(map(len, lines)) <= width]
+    return min((plain, *fitting), key=len)
+
+
+def _filled(pieces: Sequence[str], pad: str, width: int) -> list[str]:
+    """Pieces with commas between them, on lines of up to a width where they fit."""
+    lines = [pad + pieces[0]]
+    for piece in pieces[1:]:
+        if len(f"{lines[-1]}, {piece},") > width:
+            lines[-1] += ","
+            lines.append(pad + piece)
+        else:
+            lines[-1] += f", {piece}"
+    return lines
 
 
 def wrapped(line: str, tail: str = "") -> list[str]:

@@ -59,7 +59,8 @@ class Lifted(NamedTuple):
         """The kernel by a nest, in the dialect of the kernel that was lifted. Raises NotNested."""
 
         def written(lifted: Lifted) -> Lowered:
-            interface = lifted.interface._replace(asserts=self.interface.asserts)
+            own = self.interface
+            interface = lifted.interface._replace(asserts=own.asserts, rerolled=own.rerolled)
             return lower_nest(lifted.algorithm, nest, interface, target, self.dialect)
 
         kernel = written(self)
@@ -72,6 +73,10 @@ class Lifted(NamedTuple):
         """The same for schedules that may use so many cores of a logical one."""
         cores = max(self.interface.cores, lnc)
         return self._replace(interface=self.interface._replace(cores=cores))
+
+    def rerolled(self) -> Lifted:
+        """The same with kernels in which all bodies are rerolled that can be."""
+        return self._replace(interface=self.interface._replace(rerolled=True))
 
     def located(self, reason: str) -> str:
         """A reason that begins with the name of a definition, with the source line of that before it and

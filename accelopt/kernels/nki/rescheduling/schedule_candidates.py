@@ -166,15 +166,18 @@ def searched(lifted: Lifted, target: str, times: Times) -> ScheduledKernels:
             continue
         try:
             kernel = lifted.lowered(timed.nest, target)
+            shorter = lifted.rerolled().lowered(timed.nest, target)
         except NotNested:  # for other numbers of plain arguments
             continue
-        offers.append(
-            ScheduledKernel(
-                timed.nest, described(timed.nest),
-                for_any_rows(lifted, timed.nest, kernel.source, target), timed.latency_ms,
-                kernel.price.moved,
-            )
-        )  # fmt: skip
+        written, ms = lifted, timed.latency_ms
+        if kernel.source.count("\n") > shorter.source.count("\n"):
+            (own,) = times([shorter.source])
+            if own <= ms:
+                written, kernel, ms = lifted.rerolled(), shorter, own
+        source = for_any_rows(written, timed.nest, kernel.source, target)
+        said = described(timed.nest)
+        offers.append(ScheduledKernel(timed.nest, said, source, ms, kernel.price.moved))
+    offers.sort(key=lambda offer: offer.predicted_ms)
     counts = {"priced": found.priced, "timed": len(found.timed), **found.refused}
     return ScheduledKernels(
         "" if offers else _refusal(lifted, found, target), tuple(offers), counts

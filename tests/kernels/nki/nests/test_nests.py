@@ -115,7 +115,7 @@ def test_small_products_of_a_batch_are_taken_by_one_instruction() -> None:
     """p2[a, b, n] = sum of x0[b, c, a] * x1[a, c, n] over 130 of c, for each of 3 a."""
     algorithm = random_algorithm(8)
     source = lower_nest(algorithm, default_nest(algorithm, "trn2"), target="trn2").source
-    assert source.count("p2_sums = ") == 1 and source.count("data=p2_sums[...]") == 1
+    assert source.count("p2_sums = ") == 1 and len(re.findall(r"data=p2_sums\b", source)) == 1
 
 
 @pytest.mark.parametrize(
@@ -196,9 +196,9 @@ def test_what_alone_takes_a_product_is_computed_from_psum() -> None:
         )
         assert [one or other for one, other in taken] == ["relu"], text
         check(made, nest, "neuronxcc")
-    sums = [re.findall(r"s_sums = nl.zeros\(\(nl.par_dim\(128\), (\d+)\)", lower_nest(made, n).source)
+    sums = [re.findall(r" s_sums = (nisa.nc_matmul|nl.zeros\(\(nl.par_dim\(128\), \d+\))", lower_nest(made, n).source)
             for n in (whole, blocks)]  # fmt: skip
-    assert sums == [["512"], ["1024"]]
+    assert sums == [["nisa.nc_matmul"], ["nl.zeros((nl.par_dim(128), 1024)"]]
 
 
 def test_rounds_of_a_loop_are_combined() -> None:
@@ -447,7 +447,7 @@ def test_what_is_combined_over_partitions_comes_to_those_of_its_reader(
         check(weighted, nest, dialect)
         text = lower_nest(weighted, nest, target=TARGETS[dialect], dialect=dialect).source
         assert ("sums_turned" in text) == turned  # or its sums lie as the reader does
-        ones = re.search(r"ones = nl.ndarray\(\(\S+, 1\)", text)
+        ones = re.search(r"ones = nl.ndarray\(\(\S+, 1\)|ones = nisa.memset\(\(\d+, 1\)", text)
         assert ones or not turned or combiner == "maximum"
 
 
@@ -578,8 +578,8 @@ def test_what_is_read_backwards_comes_forwards(size: int, dialect: Dialect) -> N
     nest = Nest(stages=(stage,))
     check(flipped, nest, dialect)
     text = lower_nest(flipped, nest, target=TARGETS[dialect], dialect=dialect).source
-    loads = re.findall(r"dma_copy\(\s*dst=x\w*\[.*?\],\s*src=(.*)", text)
-    assert loads and not any("i_x * -" in load or "[-" in load for load in loads)
+    loads = re.findall(r"dma_copy\(\s*dst=x\w*(?:\[.*?\])?,\s*src=(.*)", text)
+    assert loads and not any(re.search(r"i_x \* -|- ?i_x|\[-", load) for load in loads)
     assert size < 39 or len(loads) == 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.nests.nest import Nest, Part, Stage
 from accelopt.kernels.nki.rescheduling.any_rows import authored
 from accelopt.kernels.nki.rescheduling.authorship.author import Author
+from accelopt.kernels.nki.rescheduling.authorship.layout import laid_out
 from accelopt.kernels.nki.rescheduling.authorship.redundant_reshapes import without_detours
 from accelopt.kernels.nki.rescheduling.lifted_kernel import lifted_kernel
 
@@ -141,11 +143,16 @@ def test_an_argument_whose_shape_is_given_back_keeps_it(lowered: tuple[str, str]
     assert "gain = gain.reshape((512,))" in left and "other = nl.load(gain)" in left
 
 
-def test_a_formatter_leaves_it_alone(lowered: tuple[str, str]) -> None:
-    _, text = lowered
+def test_statements_are_in_the_authors_layout(lowered: tuple[str, str]) -> None:
+    """A formatter leaves them alone where it would leave the author's; else they stand on few lines, as theirs."""
+    made, text = lowered
+    formatted = Author(laid_out(NORM, ""), "normalize", {"x": (256, 512), "gain": (1, 512)})
     command = [sys.executable, "-m", "ruff", "format", "--line-length", "100", "-"]
-    done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
-    assert done.stdout == text
+    theirs = formatted.with_kernel(made)
+    done = subprocess.run(command, input=theirs, capture_output=True, text=True, check=True)
+    assert done.stdout == theirs and len(theirs.splitlines()) > len(text.splitlines())
+    assert ast.dump(ast.parse(theirs)) == ast.dump(ast.parse(text))
+    assert max(map(len, text.splitlines())) <= 100
 
 
 def test_the_instructions_stay(lowered: tuple[str, str], tmp_path: Path) -> None:
@@ -239,7 +246,7 @@ def test_a_kernel_of_nki_keeps_loops_sizes_and_names(tmp_path: Path) -> None:
     header = TOKENS[TOKENS.index("@nki.jit(") : TOKENS.index("    y = ")]
     assert header in source
     for said in ("T, D = x.shape", "for t in range(T // PART):", "y = nl.ndarray((T, D), dtype=x.dtype",
-                 "g = nl.ndarray((PART, D)", "nisa.memset(dst=eps[...], value=EPS)", "scale=1 / D",
+                 "g = nl.ndarray((PART, D)", "nisa.memset(dst=eps, value=EPS)", "scale=1 / D",
                  "ms = nl.ndarray((PART, 1)", "inv = nl.ndarray((PART, 1)",
                  "out = nl.ndarray((PART, D)", "# mean of squares"):  # fmt: skip
         assert said in source

@@ -1,5 +1,6 @@
 """Lines that a rewrite made, in the layout of a formatter: up to 100 characters, and spaces around
-the colon of a slice between sums. Lines that stood in the text before stay."""
+the colon of a slice between sums. Lines that stood in the text before stay. In a module that is not in this
+layout statements are compact, in lines as long as its author's."""
 
 from __future__ import annotations
 
@@ -7,12 +8,18 @@ import ast
 import textwrap
 from collections.abc import Iterator
 
-from accelopt.kernels.nki.nests.wrapping import wrapped
+from accelopt.kernels.nki.nests.wrapping import LONGEST, compact, wrapped
 from accelopt.parsing import parse_python
 
+MOST = 120
+"""Characters of a line, however long the author's are."""
 
-def laid_out(text: str, before: str) -> str:
-    """`text`, of which `before` had been laid out by its author: statements of its stay."""
+
+def laid_out(text: str, before: str, beside: str = "") -> str:
+    """`text`, of which `before` had been laid out by its author: statements of its stay. It is for the module
+    `beside`."""
+    longest = max((len(line) for line in beside.splitlines() if not _said(line)), default=0)
+    width = min(MOST, max(LONGEST, longest)) if beside and laid_out(beside, "") != beside else 0
     text = _spaced(text, set(before.splitlines()))
     lines = text.splitlines()
     for first, last in sorted(_simple(text), reverse=True):
@@ -21,9 +28,16 @@ def laid_out(text: str, before: str) -> str:
             continue
         code, _, comment = _joined(statement).partition("  #")
         made = wrapped(code, f"  #{comment}" if comment else "")
+        if width and not comment:
+            made = compact(code, width)
         if made != statement and _same(statement, made):
             lines[first - 1 : last] = made
     return "\n".join(lines) + ("\n" if text.endswith("\n") else "")
+
+
+def _said(line: str) -> bool:
+    """Whether a line is text for a reader."""
+    return line.lstrip().startswith(("#", '"'))
 
 
 def _simple(text: str) -> Iterator[tuple[int, int]]:

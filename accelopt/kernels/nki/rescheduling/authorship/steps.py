@@ -336,7 +336,8 @@ def transfers(steps: Steps) -> Iterator[tuple[str, str, bool]]:
     for function, parts in moves(steps):
         if function in ("load", "store", "dma_copy") and len(parts) > 1:
             to, of = (_VIEW.sub("", whole(part)) for part in parts[:2])
-            if to and of and (to in outside) != (of in outside):
+            known = outside.union(steps.named)
+            if {to, of} <= known and (to in outside) != (of in outside):
                 yield (of, to, True) if to in outside else (to, of, False)
 
 
