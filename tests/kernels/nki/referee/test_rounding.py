@@ -484,7 +484,7 @@ def forward(x, s):
             reference, name, contract(reference.inputs(0))
         )
         of = {"z": trial.inputs[0].astype(np.float32), "s": trial.inputs[1]}
-        for factor, right in ((1, True), (1 + 2 * UNIT, True), (1.05, False), (0.96, False)):
+        for factor, right in ((1, True), (1 + 2 * UNIT, True), (1.05, False), (0.95, False)):
             found = np.clip(eval(bounded, of) * np.float32(factor), -240, 240)
             found = found.astype(trial.inputs[0].dtype)
             verdict = Gate(precision=contract(trial.inputs)).judge(trial, [found], [found])
