@@ -91,7 +91,7 @@ def judge(kernel: Path, reference: Path, folder: Path) -> Counter[str]:
     for number, mutant in enumerate(mutants(kernel.read_text())):
         path = folder / f"mutant_{number}.py"
         path.write_text(mutant.source)
-        request = EvaluationRequest(kernel=str(path), task=str(reference), scrutiny=Scrutiny.QUICK)
+        request = EvaluationRequest(kernel=str(path), task=str(reference), scrutiny=Scrutiny.FULL)
         evaluation = evaluate(request, trials=trials)
         if evaluation.status in SAYS_NOTHING:
             counts["say nothing"] += 1
