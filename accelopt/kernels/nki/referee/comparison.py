@@ -394,7 +394,7 @@ class Gate(NamedTuple):
     def _norms(self, trial: Trial, index: int, output: np.ndarray, where: str) -> Iterator[Check]:
         """The published gate on the whole, each row and an update. What projections tell has to be clear."""
         reference, sizes = trial.expected[index], trial.sizes[index]
-        rel_tol = self._bound(index) / (CLEAR if trial.projections else 1)
+        bound, clear = self._bound(index), CLEAR if trial.projections else 1.0
         if trial.errors:
             errors = trial.errors[index]
         elif trial.projections:
@@ -407,9 +407,9 @@ class Gate(NamedTuple):
         else:
             yield _finite(output, reference, where, strictly=trial.name == NOT_FINITE)
             relative = relative_l2(output, reference)
-        yield _gate(output, reference, relative, rel_tol, where)
+        yield _gate(output, reference, relative, bound, where, clear)
         if self.scrutiny is not Scrutiny.PUBLISHED:
-            yield _rows(errors, sizes, ROW_FACTOR * rel_tol, where)
+            yield _rows(errors, sizes, ROW_FACTOR * bound / clear, where)
             if (updated := trial.updates[index]) is not None:
                 check = self._update(trial, index, updated, errors, where)
                 if not check.passed and (double := self._double(trial, index)) is not None:
@@ -543,9 +543,15 @@ def relative_l2(output: np.ndarray, reference: np.ndarray) -> float:
 
 
 def _gate(
-    output: np.ndarray, reference: np.ndarray, relative: float, rel_tol: float, where: str
+    output: np.ndarray,
+    reference: np.ndarray,
+    relative: float,
+    rel_tol: float,
+    where: str,
+    clear: float = 1.0,
 ) -> Check:
-    passed = relative < rel_tol
+    """The published bound, which an error that projections tell has to be `clear` times below."""
+    passed = relative * clear < rel_tol
     if not passed:
         usual, most = l2(reference) / reference.size**0.5, 0.0
         wrong = np.empty(reference.size, bool)
