@@ -50,7 +50,6 @@ FORWARDS = {
     "stencil": "for _ in range(3):\n    new = x.copy()\n    new[1:-1, 1:-1] = x[1:-1, 1:-1] + .1 * (x[:-2, 1:-1] + x[2:, 1:-1])\n    x = new\nreturn x",
     "swapped": "a, b = x[0], x[1]\nfor _ in range(5):\n    a, b = b, a + b\nreturn a",
     "normalised": "e = np.exp(x - x.max(-1, keepdims=True))\ne /= e.sum(-1, keepdims=True)\nreturn np.log(e), -np.take_along_axis(e, t[:, None], 1)",
-    "picked": "return x[np.arange(6), t]",
     "in_place": "y = x.T\ny *= 2\nnp.add(y, 1, out=y)\nreturn x, y",
     "listed": "return np.array([x[0], x[2]]) + np.asarray(w[0]), np.vstack([x[0], x[1]]), np.hstack([x, x])",
     "integers": "n = np.arange(8)\nreturn x * (n // 3) + n % 3, x * np.linspace(0, 1, 8), (x > 0).sum(1)",
@@ -83,14 +82,14 @@ FORWARDS = {
     "in_order": "i = np.argsort(-x, axis=-1)[:, :2]\nj = np.argsort(x)[:, ::-1][:, :3]\nreturn i, np.take_along_axis(x, i, -1), j, np.sort(x, axis=0), np.where(x >= np.sort(x)[:, -2:-1], x, 0), np.argpartition(-w, 1, axis=0)[0]",
     "undefined_elsewhere": "s = x.sum(1)\nreturn np.divide(1.0, s, out=np.zeros_like(s), where=s > 0), np.mean(x, axis=1, where=w[:6] > 0), np.sum(x, 1, where=x > 0)",
     "chosen": "y, m = np.empty_like(x), x >= 0\ny[m] = 1 / (1 + np.exp(-x[m]))\ny[~m] = np.exp(x[~m]) / (1 + np.exp(x[~m]))\nz = x.copy()\nz[z < 0] *= 2\nreturn y, z, x[m].mean(), x[t > 2].sum(axis=0), np.max(x[m]), x[:, np.array([True, False] * 4)]",
-    "one_of": "return np.eye(8)[t] @ w, np.tril(np.ones((8, 8)))[t], (x[..., None] * w[t][:, None, :])[0], w[t, None], x[t[:, None] // 2, np.arange(8)[None]]",
+    "one_of": "return x[np.arange(6), t], np.eye(8)[t] @ w, np.tril(np.ones((8, 8)))[t], (x[..., None] * w[t][:, None, :])[0], w[t, None], x[t[:, None] // 2, np.arange(8)[None]]",
     "extremes": "m = np.where(x > 1, x, -np.inf).max(1)\nb = np.full((8, 8), -9.0)\nnp.maximum.at(b, t, x)\nreturn np.where(np.isfinite(m), m, 0), np.where(np.isneginf(m), 0.0, 1.0), np.isinf(m), b, np.linalg.norm(x, np.inf, 1), np.linalg.norm(x, 3, axis=1), np.linalg.norm(x, axis=(0, 1))",
     "logarithms_of_sums": "return np.logaddexp.reduce(x, axis=-1), logsumexp(x, axis=0), scipy.special.softmax(x, -1), scipy.special.log_softmax(x, axis=0)",
     "convolutions": "return np.convolve(x[0], w[0, :4], 'same'), np.convolve(x[0], w[0, :4]), np.correlate(x[0], w[0, :4], 'same'), np.correlate(x[0], w[0, :3]), np.convolve(x[0, :3], w[0], mode='valid'), np.pad(x, 2, 'symmetric')",
     "of_own_code": "return np.flipud(x), np.append(x, x[:, :1], axis=1), np.column_stack([x[:, 0], x[:, 1]]), np.dstack([x, x]), np.hsplit(x, 2)[1], np.rollaxis(x[None], 2), np.linalg.multi_dot([x, w, w]), np.sinc(x), np.isclose(x, 0, atol=.1), np.block([[x, x], [w, w]]), np.einsum(x, [0, 1], w, [1, 2], [0, 2])",
     "more_functions": "return np.cbrt(x), np.arcsinh(x), np.arctanh(x / 9), np.arcsin(x / 9), np.copysign(2.0, x), np.signbit(x), np.digitize(x, [-1.0, 0.0, 1.0]), np.searchsorted([-1.0, 0.0, 1.0], x), np.bincount(t, minlength=8), np.choose(t[:, None] % 2, [x, -x])",
     "put_along": "y = np.zeros_like(x)\nnp.put_along_axis(y, t[:, None], 1.0, axis=1)\nn = x.strides[1]\nreturn y, np.lib.stride_tricks.as_strided(x, (6, 6, 3), (*x.strides, n)).sum(-1), x.ravel('F'), x.reshape(8, 6, order='F'), x.T.flat[3]",
-    "axes": "return np.moveaxis(x[None], 0, -1), np.expand_dims(x, (0, 2)), np.squeeze(x[:1]), x[..., 0], np.split(w, 2, axis=1)[1]",
+    "axes": "return np.moveaxis(x[None], 0, -1), np.expand_dims(x, (0, 2)), np.squeeze(x[:1]), x[..., 0], np.split(w, 2, axis=1)[1], *np.atleast_2d(x[0], w)",
 }  # fmt: skip
 
 

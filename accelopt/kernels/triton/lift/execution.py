@@ -10,10 +10,10 @@ from typing import Any, cast
 import numpy as np
 
 from accelopt.algorithm.definitions import DefinedOutput
+from accelopt.algorithm.elementwise_functions import select
 from accelopt.algorithm.index import Axis, Index, digits, element_number, index_of
 from accelopt.algorithm.ir import Constant, Position
 from accelopt.algorithm.loop_results import settled
-from accelopt.algorithm.numpy_functions import select
 from accelopt.algorithm.traced_array import NotTraced, axes_of_shape
 from accelopt.algorithm.value_nodes import Element, Value
 from accelopt.kernels.triton.lift.kernel_trace import KernelTrace, Tile

@@ -8,9 +8,10 @@ from typing import Any, NoReturn, cast
 
 import numpy as np
 
+from accelopt.algorithm.elementwise_functions import elementwise
 from accelopt.algorithm.index import Index
 from accelopt.algorithm.ir import Constant, Position
-from accelopt.algorithm.numpy_functions import elementwise, where_
+from accelopt.algorithm.numpy_functions import where_
 from accelopt.algorithm.origins import Origins
 from accelopt.algorithm.traced_array import (
     NotTraced,

@@ -10,10 +10,11 @@ from typing import Any, cast
 
 import numpy as np
 
+from accelopt.algorithm.elementwise_functions import elementwise, select
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.ir import Constant
 from accelopt.algorithm.lookups import ComputedElements, bound
-from accelopt.algorithm.numpy_functions import elementwise, matmul, select, where_
+from accelopt.algorithm.numpy_functions import matmul, where_
 from accelopt.algorithm.traced_array import axes_of_shape, identity, index_value
 from accelopt.algorithm.value_nodes import (
     UNDEFINED,

@@ -8,11 +8,11 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
+from accelopt.algorithm.elementwise_functions import select
 from accelopt.algorithm.index import Axis, Index, element_number, index_of
 from accelopt.algorithm.ir import Constant
 from accelopt.algorithm.loop_results import settled
 from accelopt.algorithm.normal_forms import apply
-from accelopt.algorithm.numpy_functions import select
 from accelopt.algorithm.recurrences import closed, factor_and_term
 from accelopt.algorithm.rerolling import arguments_of
 from accelopt.algorithm.traced_array import (

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from accelopt.algorithm.addresses import AxisSolution, solve
+from accelopt.algorithm.elementwise_functions import scalar, select
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.ir import Constant
 from accelopt.algorithm.linear import row_major
 from accelopt.algorithm.normal_forms import apply
-from accelopt.algorithm.numpy_functions import scalar, select
 from accelopt.algorithm.reductions import fold
 from accelopt.algorithm.traced_array import index_value
 from accelopt.algorithm.value_nodes import NEUTRAL, UNDEFINED, Application, Choice, Value

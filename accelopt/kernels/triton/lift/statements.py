@@ -21,9 +21,9 @@ from typing import Any, cast
 
 import numpy as np
 
+from accelopt.algorithm.elementwise_functions import scalar, select
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.ir import Constant
-from accelopt.algorithm.numpy_functions import scalar, select
 from accelopt.algorithm.rerolling import arguments_of
 from accelopt.algorithm.traced_array import NotTraced, index_value, is_float
 from accelopt.algorithm.value_nodes import Value

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from accelopt.algorithm.numpy_functions import elementwise
+from accelopt.algorithm.elementwise_functions import elementwise
 
 
 def _by_name(name: str) -> Callable[..., Any]:

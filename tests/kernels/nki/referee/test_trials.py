@@ -501,7 +501,7 @@ forward = np.matmul
 
 
 def test_projections_stand_for_many_outputs(tmp_path, reference, monkeypatch):
-    """Whatever is wrong by a bit more than it may be is seen, of an output or of a row."""
+    """Whatever is wrong by a bit more than it may be is seen, of an output or of a row; and of what a real core adds."""
     monkeypatch.setattr(trials, "MOST_IN_FULL", 0)
     problem, store = Reference(reference), TrialStore(tmp_path / "trials")
     _, trial = (store.get(problem, PUBLIC[1]) for _ in range(2))
@@ -510,7 +510,6 @@ def test_projections_stand_for_many_outputs(tmp_path, reference, monkeypatch):
     near = output * np.float32(1 + 1e-7)
     verdict = Gate().judge(trial, [near], [near])
     assert verdict.status is Status.CORRECT
-    # What a real core adds is held against the bound, and not against what projections must be below.
     check_accuracy([Inexactness(REL_TOL * 0.9, "rsqrt")], verdict.checks, "trn2")
     with pytest.raises(KernelFailure):
         check_accuracy([Inexactness(REL_TOL * 1.1, "rsqrt")], verdict.checks, "trn2")
