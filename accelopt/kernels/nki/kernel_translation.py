@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from accelopt.errors import ConfigError
+from accelopt.evaluation import Status
 from accelopt.hardware import Hardware
 from accelopt.kernels.nki.arguments import ParameterFacts, argument_of, by_parameter
 from accelopt.kernels.nki.default_target import default_target
@@ -26,7 +27,12 @@ from accelopt.kernels.nki.kernel_from_reference import (
 )
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.referee.reference import Reference
-from accelopt.kernels.nki.rescheduling.authorship.kernel_replacement import Part, bound, parts
+from accelopt.kernels.nki.rescheduling.authorship.kernel_replacement import (
+    Part,
+    bound,
+    is_import,
+    parts,
+)
 from accelopt.kernels.nki.rescheduling.authorship.text import identifiers
 from accelopt.kernels.nki.rescheduling.lifted_kernel import lifted_kernel
 from accelopt.parsing import names_stored
@@ -53,11 +59,11 @@ def translate_kernel(
     note("reading the kernel")
     source, problem = read_text(kernel), Reference(reference)
     arguments = [argument_of(value) for value in problem.kernel_inputs(problem.inputs(0))]
-    if _is_newest(kernel, source, arguments, core.name):
-        newer = f"`accelopt check --nki {NEWEST}` says what of it NKI {NEWEST} refuses"
-        raise ConfigError(f"the kernel is in the dialect {DIALECT} already; {newer}")
     given = by_parameter(source, [ParameterFacts.of(value) for value in arguments])
     try:
+        if _is_newest(kernel, source, arguments, core.name):
+            newer = f"`accelopt check --nki {NEWEST}` says what of it NKI {NEWEST} refuses"
+            raise ConfigError(f"the kernel is in the dialect {DIALECT} already; {newer}")
         lifted = lifted_kernel(source, kernel, given, default_target(kernel))
     except (NotLifted, KernelFailure) as refusal:
         raise ConfigError(f"{kernel} is not translated: {refusal}") from None
@@ -77,7 +83,9 @@ def _is_newest(kernel: Path, source: str, arguments: list[KernelArgument], targe
         return False
     try:
         SimulatedDevice(target, version=NEWEST).compile(str(kernel), arguments)
-    except KernelFailure:
+    except KernelFailure as failure:
+        if failure.status is Status.TIMEOUT:
+            raise
         return False
     return True
 
@@ -90,8 +98,8 @@ def without_older(module: str, made: str, kernel: str) -> str:
         next(p for p in each if isinstance(p.node, ast.FunctionDef) and p.node.name == kernel)
         for each in (ours, theirs)
     )
-    imports = "".join(part.text for part in ours if _is_import(part.node))
-    older = [p for p in theirs if _is_import(p.node) and imported_dialect(ast.unparse(p.node))]
+    imports = "".join(part.text for part in ours if is_import(part.node))
+    older = [p for p in theirs if is_import(p.node) and imported_dialect(ast.unparse(p.node))]
     kept = [p for p in theirs if p not in older]
     lost = set[str]().union(*(bound(part.node) for part in older))
     staying = identifiers(own.node) - names_stored(own.node)
@@ -111,10 +119,6 @@ def without_older(module: str, made: str, kernel: str) -> str:
         elif part is older[0]:
             text += part.above + imports
     return re.sub(r"\n{4,}", "\n\n\n", text if older else imports + text)
-
-
-def _is_import(node: ast.stmt) -> bool:
-    return isinstance(node, (ast.Import, ast.ImportFrom))
 
 
 def _split(part: Part) -> tuple[str, str]:

@@ -50,19 +50,19 @@ def with_kernel(source: str, kernel: str, made: str) -> str:
         part.text
         for part in imports
         if bound(part.node) & identifiers(parse_python(new.text))
-        and not any(bound(part.node) <= bound(p.node) for p in theirs if _is_import(p.node))
+        and not any(bound(part.node) <= bound(p.node) for p in theirs if is_import(p.node))
     ]
     for number, part in enumerate(theirs):
-        if part in dropped and not _is_import(part.node):
+        if part in dropped and not is_import(part.node):
             blank = max(blank, _blank_lines(part.above))
             if number == 0 and not part.above.isspace():
                 kept.append(part.above)  # what stands at the head of a file is of the file
             continue
         part = part._replace(above="\n" * (blank - _blank_lines(part.above)) + part.above)
         blank = 0
-        if _is_import(part.node) and missing:
+        if is_import(part.node) and missing:
             before = [m for m in missing if _module(parse_python(m).body[0]) < _module(part.node)]
-            last = not any(_is_import(later.node) for later in theirs[number + 1 :])
+            last = not any(is_import(later.node) for later in theirs[number + 1 :])
             text = [] if part in dropped else [part.text]
             behind = [m for m in missing if last and m not in before]
             missing = [m for m in missing if m not in before + behind]
@@ -81,7 +81,8 @@ def _blank_lines(text: str) -> int:
     return len(text) - len(text.lstrip("\n"))
 
 
-def _is_import(node: ast.stmt) -> bool:
+def is_import(node: ast.stmt) -> bool:
+    """Whether a statement imports something."""
     return isinstance(node, (ast.Import, ast.ImportFrom))
 
 
