@@ -207,6 +207,11 @@ class Reference:
         with self._with_numpy(WideIntegers("numpy")), self._blamed("forward"):
             return list(map(np.asarray, _several(self._module.forward(*map(_own, wide)))))
 
+    @property
+    def has_domain(self) -> bool:
+        """Whether it says which inputs are legal."""
+        return getattr(self._module, "domain", None) is not None
+
     def legal(self, inputs: Sequence[Any]) -> list[Any]:
         """What its `domain` makes of inputs that it would never draw; without one, all are legal. Raises
         ConfigError where that is no list of inputs of the same shapes."""

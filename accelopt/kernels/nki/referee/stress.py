@@ -59,6 +59,7 @@ MOST_STEPS = 1 << 16  # of a running mean
 PART = 128
 ANOTHER = 4.0  # times what sums in a line show an honest mean may be off by
 SAMPLE = 1 << 14
+INVARIANT = 1e-4  # of the largest, what rounding makes of outputs that stay
 FEW_BITS = 8  # that bfloat16 holds
 SMALL = 1 / 8  # beside the halves, and where a spike is as small as others are
 LARGEST_SCALE = 1 << 16
@@ -514,6 +515,46 @@ def small(
         np.asarray(value * value.dtype.type(factor)) if changeable(value) else value
         for value in inputs
     ]
+
+
+def far_from_zero(
+    inputs: Sequence[Any], outputs: Shapes, generator: np.random.Generator, severity: Severity
+) -> list[Any]:
+    """`inputs` of which the one that determines the outputs' rows lies far away from zero as a whole: whatever a
+    mean is taken over, it is large beside the spread."""
+    number = rows_of_outputs(inputs, outputs)
+    changed = [varied(value, generator) if changeable(value) else value for value in inputs]
+    changed[number] = _moved(inputs[number], severity.factor * FAR[0] * generator.uniform(0.5, 1))
+    return changed
+
+
+def _moved(value: np.ndarray, times: float) -> np.ndarray:
+    """`value` with so many times its size added to each element."""
+    size = np.sqrt(np.mean(np.square(value, dtype=np.float64)))
+    return np.asarray(value + value.dtype.type(times * size))
+
+
+def is_less_its_mean(
+    forward: Callable[[Sequence[Any]], Sequence[np.ndarray]],
+    inputs: Sequence[Any],
+    outputs: Sequence[np.ndarray],
+) -> bool:
+    """True where outputs stay what they are when the input that determines their rows is moved as a whole, and are a
+    multiple of that when it is twice as large: what is less its mean, a variance, or made of both, not a softmax."""
+    number = rows_of_outputs(inputs, [one.shape for one in outputs])
+    if number < 0 or np.ndim(inputs[number]) < 2:
+        return False
+
+    def alike(other: np.ndarray, powers: Sequence[int]) -> bool:
+        found = forward([*inputs[:number], other, *inputs[number + 1 :]])
+        return all(
+            any(np.abs(a - 2.0**p * b).max() <= INVARIANT * np.abs(b).max() for p in powers)
+            for a, b in zip(found, outputs, strict=True)
+            if b.size
+        )
+
+    value = inputs[number]
+    return alike(_moved(value, 1.0), (0,)) and alike(value * value.dtype.type(2), range(-2, 3))
 
 
 def all_in_each(
