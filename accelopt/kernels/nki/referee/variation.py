@@ -133,7 +133,7 @@ def other_masks(
 ) -> list[Any]:
     """`inputs` of whose masks more, or fewer, elements are set than in any draw: where one of several `draws`
     sets one, or where all do, so that what none or each sets stays so, as above a diagonal. In half of the
-    rows, or in the only one, of which a few stay; where each has as many set, as one of many, and where no
+    rows, or of the elements of the only one, of which a few stay; where each has as many set, as one of many, and where no
     row had none or all, that stays, but for some of those that are `counted`: who sees to it that a count is above zero
     takes none."""
     changed = list(inputs)
@@ -146,14 +146,14 @@ def other_masks(
         if (counts == counts.flat[0]).all():
             continue
         found = value.reshape(-1, width)
-        chosen = generator.random(len(found)) < (0.5 if len(found) > 1 else 1)
+        chosen = generator.random((len(found), 1) if len(found) > 1 else found.shape) < 0.5
         for one in rows[1:]:
             other = np.where(((one == high) == more) & ((found == high) != more), one, found)
             number_set = np.count_nonzero(other == high, axis=1)
             least = 0 if len(found) > 1 else FEW
             legal = (number_set > least) | (counts.min() <= least)
             legal &= (number_set < width - least) | (counts.max() >= width - least)
-            found = np.where((chosen & legal)[:, None], other, found)
+            found = np.where(chosen & legal[:, None], other, found)
         if number in counted and not more and value.dtype.kind in "bf":
             found = np.array(found)
             found[generator.random(len(found)) < NONE_SET] = value.min()
