@@ -179,6 +179,9 @@ class Reference:
         none where that fails."""
         self._uses = found = Uses()
         arrays = {n for n, value in enumerate(inputs) if isinstance(value, np.ndarray)}
+        found.finite = all(
+            np.isfinite(inputs[n]).all() for n in arrays if inputs[n].dtype.kind == "f"
+        )
         given = [
             Watched(np.array(value), frozenset({number}), found) if number in arrays else value
             for number, value in enumerate(inputs)
