@@ -33,6 +33,7 @@ DIFFERENT = [
     ("np.tanh(x)", "2 / (1 + np.exp(-x)) - 1"),
     ("np.maximum(x, 0)", "np.abs(x)"),
     ("np.where(m >= n, x, y)", "np.where(m >= n + 1, x, y)"),
+    ("top(x, 2)", "top(x, 1)"),  # written to places that it finds
     ("softmax(np.where(m > n, x, -1e30))", "softmax(np.where(m > n, x, -np.inf))"),  # row 0 is masked whole
 ]  # fmt: skip
 
@@ -47,6 +48,11 @@ def e(x):
 
 def softmax(x):
     return e(x) / e(x).sum(1, keepdims=True)
+
+def top(x, count):
+    found = np.zeros_like(x)
+    np.put_along_axis(found, np.argsort(-x, axis=1, kind="stable")[:, :count], 1.0, axis=1)
+    return found
 
 def forward(x, y):
     m, n = np.arange(4)[:, None], np.arange(6)[None, :]
