@@ -12,7 +12,7 @@ from accelopt.errors import AcceloptError
 from accelopt.evaluation import Evaluation, Status
 from accelopt.fsm.context import OptimizationContext
 from accelopt.fsm.engine import TERMINAL, declared, state
-from accelopt.fsm.program_database import program_id, write_database
+from accelopt.fsm.program_database import program_of, write_database
 from accelopt.fsm.worker.context import TOP_KERNELS
 from accelopt.fsm.worker.user_test import refusal
 from accelopt.kernels.gpu.alternatives import COMPILED, PYTORCH
@@ -158,7 +158,7 @@ async def finalize(ctx: OptimizationContext) -> None:
         "pytorch_baseline_ms": ctx.eager_ms,
         "pytorch_compile_ms": ctx.compiled_ms,
         "initial_kernel_time_ms": ctx.start.latency,
-        "top_kernels": [_listed(node) for node in ranked[:TOP_KERNELS]],
+        "top_kernels": [*map(program_of, ranked[:TOP_KERNELS])],
         "stop_reason": ctx.strategy.stop_reason,
     }
 
@@ -167,15 +167,6 @@ def failed(error: str) -> dict[str, object]:
     """The result of an optimisation that did not come to a kernel."""
     return {"success": False, "error": error, "kernel_code": None, "total_rounds": 0,
             "stop_reason": error.partition(":")[0]}  # fmt: skip
-
-
-def _listed(node: Node) -> dict[str, object]:
-    return {
-        "kernel_code": node.source,
-        "time_ms": node.latency,
-        "generation": sum(1 for _ in node.lineage()) - 1,
-        "program_id": program_id(node),
-    }
 
 
 VerifyInitialKernel = state("VerifyInitialKernel", verify_initial, "BenchmarkBaselines", "Finalize")

@@ -19,7 +19,6 @@ from accelopt.fsm.worker.context import (
     Efficiency,
     WorkerContext,
 )
-from accelopt.fsm.worker.forbidden_names import violations
 from accelopt.fsm.worker.user_test import refusal
 from accelopt.fsm.worker.worker_files import write_artifacts
 from accelopt.nodes import Node
@@ -78,14 +77,13 @@ async def write_kernel(ctx: WorkerContext) -> bool:
 
 
 def screen(ctx: WorkerContext) -> bool:
-    """Whether the text is free of what is forbidden; a refinement without a text is not."""
+    """Whether the text alone passes; a refinement without a text does not."""
     if ctx.source is None:
         return False
-    found = violations(ctx.source, ctx.parent.source)
-    if found:
-        ctx.error = f"forbidden in a kernel: {', '.join(found)}"
-        ctx.source = None
-    return not found
+    refused = ctx.run.workshop.language.text_refused(ctx.parent.case, ctx.source)
+    if refused:
+        ctx.error, ctx.source = refused, None
+    return not refused
 
 
 async def passes_tests(ctx: WorkerContext) -> bool:
