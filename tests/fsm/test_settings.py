@@ -1,6 +1,6 @@
 """The settings that two kernels differ in."""
 
-from accelopt.fsm.worker.changed_settings import setting_changes
+from accelopt.fsm.worker.states import setting_changes
 
 
 def test_settings_that_changed():
