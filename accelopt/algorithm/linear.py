@@ -34,7 +34,7 @@ def reshaped_strides(
     available, stride = 1, 1
     for size in reversed(wanted):
         if size < 2:
-            result.append(1)
+            result.append(0)
             continue
         while available < size or available % size:
             if used == len(pairs):

@@ -379,7 +379,10 @@ def _reshaped(elements: np.ndarray, wanted: Sequence[int]) -> np.ndarray | None:
     if math.prod(shape) != size:
         raise ValueError(f"a tensor of {size} elements has no shape {list(wanted)}")
     strides = reshaped_strides(elements.shape, elements.strides, tuple(shape))
-    return None if strides is None else np.lib.stride_tricks.as_strided(elements, shape, strides)
+    if strides is None:
+        return None
+    strides = tuple(s if n > 1 else 1 for n, s in zip(shape, strides, strict=True))
+    return np.lib.stride_tricks.as_strided(elements, shape, strides)
 
 
 def _extents(given: Sequence[Any]) -> tuple[int, ...]:
