@@ -55,6 +55,7 @@ from accelopt.kernels.nki.referee.text_rules import check_text, remedy
 from accelopt.kernels.nki.referee.trials import (
     END,
     EVERY,
+    FAR,
     FEW_BITS,
     FLAGS,
     HIDDEN,
@@ -98,7 +99,7 @@ TRACED_AGAIN = 2  # times, at another date, in another home, with other hashes
 # Cheap tells first: most wrong kernels fall at the first seed or at the stress inputs.
 _HALVES = (
     (PUBLIC[0], STRESS, ONE_SIDED, SWEEP, END, EVERY, NEGATIVE, POSITIVE),
-    (PUBLIC[1], HIDDEN, FEW_BITS, SMALL, NOT_FINITE, *PUBLIC[2:]),
+    (PUBLIC[1], HIDDEN, FEW_BITS, SMALL, FAR, NOT_FINITE, *PUBLIC[2:]),
 )
 _TRIALS = {
     Scrutiny.PUBLISHED: PUBLIC,

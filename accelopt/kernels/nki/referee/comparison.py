@@ -72,6 +72,10 @@ ALIKE, MORE, MEAN_AT_END, MEAN_IN_SINGLE = 16, 128, 0.3, 3.5
 # square, in which an element counts as so many at most; or, as the reference itself rounds on the way, which is to
 # either side, a whole one, and half of one in the mean of many alike.
 MOST_LEFT, LEFT, MANY = 4.0, 0.5, 1024
+PARTS, LEAST_OF_PART = (
+    8,
+    1 << 13,
+)  # of an array, in one of which a kernel may be wrong, as in its last tile
 FEW_ALIKE = 4  # of float32, one of each row: a sum of one, to which 1e-6 is added, may stand in few
 SEEN, FEW_SEEN, AT_END = (2.0, 16.0), 64, 0.1
 MOST_MEANT, MOST_ASKED = 1 << 18, 1 << 21  # elements of narrow formats, of which many are equal
@@ -599,22 +603,46 @@ def _systematic(output: np.ndarray, exact: Exact, precision: Precision) -> float
         elif off.any():  # of who does, as its errors show
             wider = np.ravel(exact.allowed_to(output, 1.0))[::step] > allowed
             size = np.where(wider, cancels, size)
+    with np.errstate(all="ignore"):
+        error = (found - values) / size
     judged = np.flatnonzero(np.isfinite(size) & np.isfinite(found) & (np.abs(values) > UNDERFLOW))
-    error = mean = (found[judged] - values[judged]) / size[judged]
-    if isinstance(which, slice):
+    few = 0 if exact.cancelled.ndim else FEW_ALIKE  # of float32
+    if not isinstance(which, slice):
+        judged = judged[:: 1 + judged.size // MOST_MEANT]
+        return _mean_in_single(values[judged], size[judged], error[judged], few)
+    thinner = judged[:: 1 + judged.size // MOST_MEANT]
+    count, worst = min(PARTS, thinner.size // LEAST_OF_PART), 0.0
+    for part in (judged, *(np.array_split(thinner, count) if count > 1 else ())):
         # Equal ones of equal arguments are rounded alike and count once. A reference that rounds to few bits gives
         # equal ones for other arguments too, of which few may be off: all of them tell how far.
-        _, first, equal = np.unique(values[judged], return_index=True, return_inverse=True)
-        mean = np.bincount(equal, error) / np.bincount(equal)
-        judged, error = judged[first], error[first]
-    judged, error, mean = (one[:: 1 + judged.size // MOST_MEANT] for one in (judged, error, mean))
-    values, size, unit = values[judged], size[judged], precision.unit
+        _, first, equal = np.unique(values[part], return_index=True, return_inverse=True)
+        mean = np.bincount(equal, error[part]) / np.bincount(equal)
+        thin = slice(None, None, 1 + first.size // MOST_MEANT)
+        chosen, mean = part[first][thin], mean[thin]
+        if precision.narrow:
+            found_in = _mean_in_narrow(
+                values[chosen], size[chosen], error[chosen], mean, precision.unit
+            )
+        else:
+            found_in = _mean_in_single(values[chosen], size[chosen], mean, few)
+        worst = max(worst, found_in)
+    return worst
+
+
+def _mean_in_single(values: np.ndarray, size: np.ndarray, mean: np.ndarray, few: int) -> float:
+    """The largest mean error of alike elements of float32 over what it may be."""
+    keys = values, values / size
+    return max(largest_mean(mean / MEAN_IN_SINGLE, key, ALIKE, few) for key in keys)
+
+
+def _mean_in_narrow(
+    values: np.ndarray, size: np.ndarray, error: np.ndarray, mean: np.ndarray, unit: float
+) -> float:
+    """The largest mean error of alike elements of a format below float32 over what it may be, which is less where
+    the kernel rounds at the end alone, as the elements' own errors show."""
     beside = values / size
-    if not precision.narrow:
-        mean, few = mean / MEAN_IN_SINGLE, 0 if exact.cancelled.ndim else FEW_ALIKE
-        return max(largest_mean(mean, key, ALIKE, few) for key in (values, beside))
     seen = (np.abs(beside) > SEEN[0]) & (np.abs(beside) < SEEN[1])
-    usual, worst = MEAN - unit * np.abs(beside), 0.0
+    usual = MEAN - unit * np.abs(beside)
     # Of few numbers as many as lie on one side of zero: what a factor makes of them differs by where they lie.
     more = min(MORE, max(ALIKE, values.size // 2))
     limits = [(usual, ALIKE), (usual, more)]
@@ -625,10 +653,8 @@ def _systematic(output: np.ndarray, exact: Exact, precision: Precision) -> float
         least = np.maximum(nearest, MEAN_AT_END)
         limits[0] = np.where(np.abs(beside) > SEEN[1], least, usual), ALIKE
         limits.append((least, MORE))
-    for key in (values, beside):
-        for most, number in limits:
-            worst = max(worst, largest_mean(mean / most, key, number))
-    return worst
+    pairs = itertools.product((values, beside), limits)
+    return max(largest_mean(mean / most, key, number) for key, (most, number) in pairs)
 
 
 def _size_of_who_cancels(

@@ -179,6 +179,9 @@ class Reference:
         none where that fails."""
         self._uses = found = Uses()
         arrays = {n for n, value in enumerate(inputs) if isinstance(value, np.ndarray)}
+        found.finite = all(
+            np.isfinite(inputs[n]).all() for n in arrays if inputs[n].dtype.kind == "f"
+        )
         given = [
             Watched(np.array(value), frozenset({number}), found) if number in arrays else value
             for number, value in enumerate(inputs)
@@ -206,6 +209,11 @@ class Reference:
         ]
         with self._with_numpy(WideIntegers("numpy")), self._blamed("forward"):
             return list(map(np.asarray, _several(self._module.forward(*map(_own, wide)))))
+
+    @property
+    def has_domain(self) -> bool:
+        """Whether it says which inputs are legal."""
+        return getattr(self._module, "domain", None) is not None
 
     def legal(self, inputs: Sequence[Any]) -> list[Any]:
         """What its `domain` makes of inputs that it would never draw; without one, all are legal. Raises

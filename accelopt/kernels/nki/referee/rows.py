@@ -15,7 +15,7 @@ import numpy as np
 
 from accelopt.errors import ConfigError
 from accelopt.kernels.nki.referee.norms import blocks, row_norms, row_width
-from accelopt.kernels.nki.referee.precision import NARROW, in_double, in_single
+from accelopt.kernels.nki.referee.precision import NARROW, in_double, in_single, is_float
 from accelopt.kernels.nki.referee.reference import Reference
 
 BLOCK_OF_ROWS = 1 << 15  # elements
@@ -23,6 +23,8 @@ MADE_AGAIN = 1 << 23  # elements at once, of outputs that are not kept
 ROWS_THAT_SHARE = 512  # in a block that shares much with the others
 SAME, FEW_TIES = 1e-5, 1e-3  # of the largest: what rounding makes of it; and of elements
 LEAST_ROWS = 64  # on which it is tried whether they are separate
+# By which the other rows of one input, and of the next, are larger where it is tried whether they count.
+LARGER = 2.0**10, 2.0**20
 LEAST_DRAWN = 32  # of a part
 MOST_NEIGHBOURS = 32  # of which one is in a part: of a tile of 128, four
 
@@ -165,9 +167,32 @@ def separate(
         for cuts in _cuts(inputs, axis, count):
             part = Part(Rows(axis, count, np.arange(tried) * count // tried), cuts)
             wanted = [part.rows.of(one) for one in expected]
-            if _agrees(reference, part.of(inputs), wanted):
+            if _agrees(reference, part.of(inputs), wanted) and not _share(
+                reference, part, inputs, wanted
+            ):
                 return part
     return None
+
+
+def _share(
+    reference: Reference, part: Part, inputs: Sequence[Any], wanted: Sequence[np.ndarray]
+) -> bool:
+    """True where the part's rows are others beside as many that are far larger: what all rows share, as the norm
+    of a whole gradient that clips it, need not show where rows are alike."""
+    axis, count, places = part.rows
+    twice = np.arange(2 * len(places)) * count // (2 * len(places))
+    beside = part._replace(rows=part.rows._replace(places=twice)).of(inputs)
+    for number, cut in enumerate(part.cuts):
+        if cut is not None and is_float(beside[number].dtype):
+            others = (slice(None),) * cut + (slice(1, None, 2),)
+            beside[number] = np.array(beside[number])
+            beside[number][others] *= beside[number].dtype.type(LARGER[number % len(LARGER)])
+    try:
+        found = reference.forward(beside)
+    except ConfigError:
+        return False
+    own = (np.take(one, range(0, len(twice), 2), axis) for one in found)
+    return not all(map(_same, own, wanted))
 
 
 def still_separate(

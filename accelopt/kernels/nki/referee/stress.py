@@ -59,6 +59,10 @@ MOST_STEPS = 1 << 16  # of a running mean
 PART = 128
 ANOTHER = 4.0  # times what sums in a line show an honest mean may be off by
 SAMPLE = 1 << 14
+INVARIANT, SCALED = (
+    1e-4,
+    1e-2,
+)  # of the largest, what rounding, and what an eps makes of outputs that stay
 FEW_BITS = 8  # that bfloat16 holds
 SMALL = 1 / 8  # beside the halves, and where a spike is as small as others are
 LARGEST_SCALE = 1 << 16
@@ -336,6 +340,7 @@ def one_sided(
     every term, as attention's scores must be before a mask of -100 shows."""
     changed: list[Any] = []
     turn = 0
+    throughout = np.zeros(0, bool)
     extreme = rows_of_outputs(inputs, outputs)
     for number, value in enumerate(inputs):
         if not changeable(value):
@@ -348,6 +353,8 @@ def one_sided(
             np.abs(rows, out=rows)
         if turn % 2:
             rows *= rows.dtype.type(np.sqrt(severity.factor))
+            if len(rows) == len(throughout):  # a shift of all that a row is made of
+                rows[throughout] *= rows.dtype.type(HUGE)
             signs = np.full(len(rows), -1)
         else:
             signs = generator.choice((-1, 1), len(rows))
@@ -363,6 +370,7 @@ def one_sided(
                 kinds[np.isin(kinds, _WITH_ZEROS)] = Kind.AS_IT_IS
             huge = kinds == Kind.HUGE  # throughout: a mask of -10,000 shows beside such a row alone
             rows[huge] += rows[huge].mean(axis=1, keepdims=True)
+            throughout = huge & (signs < 0) if signed and number == extreme else throughout
             _apply(rows, kinds, generator, severity.factor, signed=False)
             if severity.largest > HUGE and (huge := kinds == Kind.HUGE).any():
                 most = severity.largest / np.abs(rows[huge]).max(axis=1, keepdims=True)
@@ -514,6 +522,47 @@ def small(
         np.asarray(value * value.dtype.type(factor)) if changeable(value) else value
         for value in inputs
     ]
+
+
+def far_from_zero(
+    inputs: Sequence[Any], outputs: Shapes, generator: np.random.Generator, severity: Severity
+) -> list[Any]:
+    """`inputs` of which the one that determines the outputs' rows lies far away from zero as a whole: whatever a
+    mean is taken over, it is large beside the spread."""
+    number = rows_of_outputs(inputs, outputs)
+    changed = [varied(value, generator) if changeable(value) else value for value in inputs]
+    changed[number] = _moved(inputs[number], severity.factor * FAR[0] * generator.uniform(0.5, 1))
+    return changed
+
+
+def _moved(value: np.ndarray, times: float) -> np.ndarray:
+    """`value` with so many times its size added to each element."""
+    size = np.sqrt(np.mean(np.square(value, dtype=np.float64)))
+    return np.asarray(value + value.dtype.type(times * size))
+
+
+def is_less_its_mean(
+    forward: Callable[[Sequence[Any]], Sequence[np.ndarray]],
+    inputs: Sequence[Any],
+    outputs: Sequence[np.ndarray],
+) -> bool:
+    """True where outputs stay what they are when the input that determines their rows is moved as a whole, and are a
+    multiple of that when it is twice as large: what is less its mean, a variance, or made of both, not a softmax."""
+    number = rows_of_outputs(inputs, [one.shape for one in outputs])
+    if number < 0 or np.ndim(inputs[number]) < 2:
+        return False
+
+    def alike(other: np.ndarray, powers: Sequence[int], within: float) -> bool:
+        found = forward([*inputs[:number], other, *inputs[number + 1 :]])
+        return all(
+            any(np.abs(a - 2.0**p * b).max() <= within * np.abs(b).max() for p in powers)
+            for a, b in zip(found, outputs, strict=True)
+            if b.size
+        )
+
+    value = inputs[number]
+    twice = value * value.dtype.type(2)
+    return alike(_moved(value, 1.0), (0,), INVARIANT) and alike(twice, range(-2, 3), SCALED)
 
 
 def all_in_each(

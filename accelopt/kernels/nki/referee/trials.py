@@ -54,7 +54,7 @@ from accelopt.sim import dtypes
 from accelopt.store import content_key
 
 PUBLIC_SEEDS = (0, 21, 42, 63, 84)
-VERSION = 44
+VERSION = 48
 CHECKSUMS = "checksums.json"
 FREE_BYTES = 8 << 30  # of the disk, left to others
 # An output that differs from an input of its shape by less than this fraction updates that input.
@@ -86,6 +86,7 @@ class TrialName(NamedTuple):
             "positive": "hidden inputs that are all above zero",
             "few-bits": "hidden inputs of which many are equal or halves",
             "small": "hidden inputs that are small throughout",
+            "far": "hidden inputs that lie far from zero throughout",
             "not-finite": "hidden inputs with NaN and infinities",
             "unused": "hidden inputs of which those elements decide that reach no result of the kernel",
             "signs": "hidden inputs with plain numbers of the other sign",
@@ -170,7 +171,7 @@ SWEEP = TrialName("sweep")
 END = TrialName("end")
 EVERY = TrialName("every")
 NEGATIVE, POSITIVE = TrialName("negative"), TrialName("positive")
-FEW_BITS, SMALL = TrialName("few-bits"), TrialName("small")
+FEW_BITS, SMALL, FAR = TrialName("few-bits"), TrialName("small"), TrialName("far")
 NOT_FINITE = TrialName("not-finite")
 OTHER_SHAPE = TrialName("other-shape")
 SIGNS, FLAGS = TrialName("signs"), TrialName("flags")
@@ -373,7 +374,9 @@ class TrialStore:
         ]
         if not _arises(reference, name, inputs, shapes, uses):
             return None
-        if name == SMALL and (uses.smooth or not self._all_in_each(reference)):
+        if name == SMALL and (uses.smooth or not self._asked(reference, stress.all_in_each)):
+            return None
+        if name == FAR and not self._has_means_of_several(reference):
             return None
         inputs = self._otherwise(reference, name, inputs, uses, seed, part)
         if self._decays is None or self._decays[0] != reference.key:
@@ -425,11 +428,12 @@ class TrialStore:
     ) -> list[Any]:  # fmt: skip
         """`inputs` with other integers, plain numbers and masks."""
         generator = np.random.default_rng(seed)
-        inputs = _other_arguments(reference, name, inputs, uses, generator, part)
         if name in WITH_ALL_ROWS and (set_to := masks(inputs, uses)):
             draws = self._drawn_masks(reference, set_to)
             more, counted = name == STRESS, uses.kept_above
             inputs = other_masks(inputs, set_to, draws, generator, more=more, counted=counted)
+        # Then: of labels that are not ignored, the first and the last are among them.
+        inputs = _other_arguments(reference, name, inputs, uses, generator, part)
         return partly_set(reference, inputs, uses, generator) if name == ONE_SIDED else inputs
 
     def _part(self, reference: Reference, name: TrialName) -> Part | None:
@@ -473,16 +477,28 @@ class TrialStore:
             self._separate = reference.key, part
         return self._separate[1]
 
-    def _all_in_each(self, reference: Reference) -> bool:
-        """True where every element of an input counts for every output, which is tried on some rows where these
-        may be worked out one by one."""
+    def _has_means_of_several(self, reference: Reference) -> bool:
+        """True where something is less its mean of several vectors of the input that determines the outputs' rows:
+        that of one, or of a column, is large under stress."""
+        inputs, public = self._hidden(reference), self._public(reference)
+        own = stress.rows_of_outputs(inputs, [one.shape for one in public.expected])
+        part = self._rows_apart(reference)
+        if own < 0 or own in self._columns(reference) or public.projections or public.remade:
+            return False
+        if part and part.cuts[own] is not None and np.ndim(inputs[own]) == 2:
+            return False
+        return self._asked(reference, stress.is_less_its_mean)
+
+    def _asked(self, reference: Reference, question: Callable[..., bool]) -> bool:
+        """The answer to a question about a draw and its outputs, of some rows where these may be worked out one by
+        one; no where the reference takes no such inputs."""
         public, part = self._public(reference), self._rows_apart(reference)
         given = [*map(in_single, public.inputs)]
         given = given if part is None else part.of(given)
         with contextlib.suppress(ConfigError):
             known = part is None and not public.projections
             outputs = public.expected if known else reference.forward(given)
-            return stress.all_in_each(reference.forward, given, outputs)
+            return question(reference.forward, given, outputs)
         return False
 
     def _used(self, reference: Reference) -> Uses:
@@ -548,6 +564,7 @@ SITUATIONS = {
     POSITIVE.kind: long_sum_inputs.all_positive,
     FEW_BITS.kind: stress.few_bits,
     SMALL.kind: stress.small,
+    FAR.kind: stress.far_from_zero,
     NOT_FINITE.kind: stress.not_finite,
 }
 

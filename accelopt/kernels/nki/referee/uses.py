@@ -40,24 +40,29 @@ SMOOTH = set(
 
 @dataclass
 class Uses:
-    """By the input's number: what is an index or converted, the ranges that integers are compared with, the
+    """By the input's number: what is an index or converted, the ranges of what sets integers apart, from the least of
+    which all is on one side to that of which all is on the other, those in which it is an order, the
     numbers that some are equal to, as a label that is ignored, and those that what is made of it is compared
     with, and those by which it is multiplied or divided; of which what is made of them alone is kept above
-    zero; the names of NumPy that were asked for; and how many elements came about on the way."""
+    zero; the names of NumPy that were asked for, of those in `NOT_FINITE` whether of others than
+    the reference itself made infinite; whether inputs are drawn finite; and how many elements came about on the way."""
 
     indices: set[int] = field(default_factory=set)
     compared: dict[int, tuple[float, float]] = field(default_factory=dict)
+    lengths: set[int] = field(default_factory=set)
     marks: dict[int, set[float]] = field(default_factory=dict)
     thresholds: dict[int, set[float]] = field(default_factory=dict)
     factors: dict[int, set[float]] = field(default_factory=dict)
     kept_above: set[int] = field(default_factory=set)
     asked: set[str] = field(default_factory=set)
+    asked_of: dict[str, bool] = field(default_factory=dict)
+    finite: bool = True
     made: int = 0
 
     @property
     def not_finite(self) -> bool:
-        """True where the reference has something to say of NaN or infinities."""
-        return bool(self.asked & NOT_FINITE)
+        """True where the reference has something to say of NaN or infinities that it may be given."""
+        return any(self.asked_of.get(name, True) for name in self.asked & NOT_FINITE)
 
     @property
     def rounds(self) -> bool:
@@ -159,7 +164,8 @@ class Watched(NDArrayOperatorsMixin):
             self.uses.asked.add(ufunc.__name__)
             if inputs[0] is inputs[1]:  # which NaN is not
                 self.uses.asked.add("isnan")
-            self._compare(inputs, mark=ufunc in (np.equal, np.not_equal))
+            self._compare(ufunc, inputs)
+        self._ask_of(ufunc.__name__, inputs)
         numbers = [one for one in inputs if not isinstance(one, Watched)]
         if ufunc is np.maximum and len(self.sources) == 1 and numbers and np.min(numbers[0]) > 0:
             self.uses.kept_above |= self.sources
@@ -171,25 +177,40 @@ class Watched(NDArrayOperatorsMixin):
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         self.uses.asked.add(func.__name__)
+        self._ask_of(func.__name__, args)
         if (place := INDEXED.get(func.__name__)) is not None:
             args = [_watched(one, index=True) if n == place else one for n, one in enumerate(args)]
             kwargs = _watched(kwargs, index=True)
         return self._of(func, args, kwargs)
 
-    def _compare(self, inputs: Any, *, mark: bool) -> None:
+    def _ask_of(self, name: str, args: Any) -> None:
+        """Writes down whether a question about NaN and infinities is one about what the inputs may hold."""
+        if name in NOT_FINITE:
+            own = (one.value for one in args if isinstance(one, Watched))
+            given = not self.uses.finite or any(np.isfinite(one).all() for one in own)
+            self.uses.asked_of[name] = self.uses.asked_of.get(name, False) or given
+
+    def _compare(self, ufunc: np.ufunc, inputs: Any) -> None:
+        mark = ufunc in (np.equal, np.not_equal)
+        # Of `places < length` and its negation all are below the length that is one more than the last place.
+        more = (
+            ufunc in (np.less, np.greater_equal)
+            if isinstance(inputs[1], Watched)
+            else ufunc in (np.greater, np.less_equal)
+        )
         for other in inputs:
-            if not isinstance(other, Watched) and not np.ndim(other):
-                for source in self.sources:
-                    self.uses.thresholds.setdefault(source, set()).add(float(other))
-                    if mark:
-                        self.uses.marks.setdefault(source, set()).add(float(other))
-            if not isinstance(other, Watched) and np.ndim(other):
-                for source in self.sources:
+            if isinstance(other, Watched):
+                continue
+            for source in self.sources:
+                if np.ndim(other):
                     low, high = self.uses.compared.get(source, (np.inf, -np.inf))
-                    self.uses.compared[source] = (
-                        min(low, float(np.min(other))),
-                        max(high, float(np.max(other))),
-                    )
+                    most = float(np.max(other)) + more
+                    self.uses.compared[source] = min(low, float(np.min(other))), max(high, most)
+                    self.uses.lengths |= set() if mark else {source}
+                    continue
+                self.uses.thresholds.setdefault(source, set()).add(float(other))
+                if mark:
+                    self.uses.marks.setdefault(source, set()).add(float(other))
 
     def _of(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         own = [one for one in args if isinstance(one, Watched)]

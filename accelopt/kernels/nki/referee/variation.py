@@ -8,9 +8,10 @@ its reference, though no public draw shows it.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
 import zlib
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -133,7 +134,7 @@ def other_masks(
 ) -> list[Any]:
     """`inputs` of whose masks more, or fewer, elements are set than in any draw: where one of several `draws`
     sets one, or where all do, so that what none or each sets stays so, as above a diagonal. In half of the
-    rows, or in the only one, of which a few stay; where each has as many set, as one of many, and where no
+    rows, or of the elements of the only one, of which a few stay; where each has as many set, as one of many, and where no
     row had none or all, that stays, but for some of those that are `counted`: who sees to it that a count is above zero
     takes none."""
     changed = list(inputs)
@@ -146,14 +147,14 @@ def other_masks(
         if (counts == counts.flat[0]).all():
             continue
         found = value.reshape(-1, width)
-        chosen = generator.random(len(found)) < (0.5 if len(found) > 1 else 1)
+        chosen = generator.random((len(found), 1) if len(found) > 1 else found.shape) < 0.5
         for one in rows[1:]:
-            other = np.where((one == high) == more, one, found)
+            other = np.where(((one == high) == more) & ((found == high) != more), one, found)
             number_set = np.count_nonzero(other == high, axis=1)
             least = 0 if len(found) > 1 else FEW
             legal = (number_set > least) | (counts.min() <= least)
             legal &= (number_set < width - least) | (counts.max() >= width - least)
-            found = np.where((chosen & legal)[:, None], other, found)
+            found = np.where(chosen & legal[:, None], other, found)
         if number in counted and not more and value.dtype.kind in "bf":
             found = np.array(found)
             found[generator.random(len(found)) < NONE_SET] = value.min()
@@ -210,23 +211,32 @@ def _changed_plain(
 
 
 def other_rows(
-    forward: Forward, inputs: Sequence[Any], generator: np.random.Generator
+    forward: Forward,
+    inputs: Sequence[Any],
+    generator: np.random.Generator,
+    marks: Mapping[int, Collection[float]],
 ) -> list[Any]:
-    """`inputs` with every integer array that `forward` takes for row numbers drawn from all rows."""
+    """`inputs` with every integer array that `forward` takes for row numbers drawn from all rows; what is one of the
+    `marks`, as a label that is ignored, stays."""
     changed = list(inputs)
     for number, value in enumerate(inputs):
         if isinstance(value, np.ndarray) and value.size and value.dtype.kind in "iu":
-            count = _rows_of_table(forward, changed, number)
+            rows = ~np.isin(value, [*marks.get(number, ())])
+            count = _rows_of_table(forward, changed, number, rows)
             if count is not None:
-                changed[number] = _drawn(value, count, generator)
+                changed[number] = np.array(value)
+                own = value if rows.all() else value[rows]
+                changed[number][rows] = _drawn(own, count, generator).reshape(-1)
     return changed
 
 
-def _rows_of_table(forward: Forward, inputs: Sequence[Any], number: int) -> int | None:
-    """How many rows the table has that input `number` counts: the largest dimension of another
+def _rows_of_table(
+    forward: Forward, inputs: Sequence[Any], number: int, rows: np.ndarray
+) -> int | None:
+    """How many rows the table has that input `number` counts where it has `rows`: the largest dimension of another
     input at which `forward` takes the last row, and refuses one more. None when there is none."""
-    index = inputs[number]
-    if index.min() < 0:
+    index = inputs[number][rows]
+    if not index.size or index.min() < 0:
         return None
     sizes = {
         size
@@ -236,14 +246,16 @@ def _rows_of_table(forward: Forward, inputs: Sequence[Any], number: int) -> int 
         if index.max() < size <= np.iinfo(index.dtype).max
     }
     for size in sorted(sizes, reverse=True):
-        if _takes(forward, inputs, number, size - 1):
-            return None if _takes(forward, inputs, number, size) else size
+        if _takes(forward, inputs, number, rows, size - 1):
+            return None if _takes(forward, inputs, number, rows, size) else size
     return None
 
 
-def _takes(forward: Forward, inputs: Sequence[Any], number: int, row: int) -> bool:
+def _takes(
+    forward: Forward, inputs: Sequence[Any], number: int, rows: np.ndarray, row: int
+) -> bool:
     asked = np.array(inputs[number])
-    asked.reshape(-1)[-1] = row
+    asked.reshape(-1)[np.flatnonzero(rows)[-1]] = row
     try:
         forward(exchanged(inputs, number, asked))
     except ConfigError:
@@ -280,7 +292,7 @@ def other_integers(
     results in integers fit into theirs, or some times what was drawn where there are none. Order and
     difference stay, and so do flags, what some are compared with one by one, and a part `as_drawn` of lengths. Some
     lines are all of one number that was drawn, as far as the reference takes such."""
-    changed = other_rows(reference.forward, inputs, generator)
+    changed = other_rows(reference.forward, inputs, generator, uses.marks)
     whole: bool | None = None  # whether there are outputs of integers
     picks = uses.picks and not reference.agreement.rules  # of equal ones it takes any
     for number, value in enumerate(inputs):
@@ -294,21 +306,30 @@ def other_integers(
             ranges = [drawn]
         elif number in uses.compared:
             low, high = uses.compared[number]
-            ranges = [(min(drawn[0], max(1, int(low))), max(drawn[1], int(high))), drawn]
+            # Who takes none for one, or has a domain that leaves it, is given none as well.
+            none = number in uses.kept_above or reference.has_domain
+            starts = (min(drawn[0], max(least, int(low))) for least in ((0, 1) if none else (1,)))
+            ranges = [*((start, max(drawn[1], int(high))) for start in starts), drawn]
         else:
             if whole is None:
                 whole = any(output.dtype.kind in "iub" for output in reference.forward(inputs))
             bits = 8 * value.itemsize if whole else drawn[1].bit_length() + MORE_BITS
             ranges = [*_wider(value, *drawn, bits), drawn]
         kept = marked
-        ordered = _sorted_along(value) is not None or _different(value)
+        lengths = number in uses.lengths
+        ordered = _sorted_along(value) is not None or (_different(value) and not lengths)
         if number in uses.compared and value.size >= FEW and not ordered:
             kept = marked | (generator.random(value.shape) < as_drawn)
-            kept.flat[0] = marked.flat[0]  # where what stands out stands at the far end
+            # What stands out stands at the far end, and what is short at the near one.
+            kept.flat[[0, -1]] = marked.flat[[0, -1]]
         same, alike = _with_lines_alike(value, marked, generator)
         alike &= not (ordered or picks)
-        for low, high in ranges:
-            redrawn = np.where(kept, value, _redrawn(value, low, high, generator))
+        reckoned = not (ordered or number in uses.compared or number in uses.indices)
+        for (low, high), ends in itertools.product(ranges, (True, False) if reckoned else (False,)):
+            other = _redrawn(value, low, high, generator, among=lengths)
+            if ends:
+                other = _with_lines_at_the_end(other, high)
+            redrawn = np.where(kept, value, other)
             trial = exchanged(changed, number, np.where(alike, same, redrawn))
             if _fits(reference, trial):
                 changed = trial
@@ -344,6 +365,15 @@ def _with_lines_alike(
     return found, alike
 
 
+def _with_lines_at_the_end(value: np.ndarray, high: int) -> np.ndarray:
+    """Integers of which one line along each axis is as large as may be throughout: sums and products of such are."""
+    found = np.array(value)
+    for axis, length in enumerate(value.shape):
+        if length < value.size:
+            np.moveaxis(found, axis, -1)[(0,) * (value.ndim - 1)] = high
+    return found
+
+
 def _wider(value: np.ndarray, low: int, high: int, most_bits: int) -> Iterator[tuple[int, int]]:
     """Ranges of the format of `value` beyond what was drawn, the widest first, with the signs that were
     drawn. Its least number, which has no opposite, is among them where draws from all of it come so near to it."""
@@ -355,17 +385,21 @@ def _wider(value: np.ndarray, low: int, high: int, most_bits: int) -> Iterator[t
         yield (min(low, -most) if low < 0 else min(low, 1)), most
 
 
-def _redrawn(value: np.ndarray, low: int, high: int, generator: np.random.Generator) -> np.ndarray:
+def _redrawn(
+    value: np.ndarray, low: int, high: int, generator: np.random.Generator, *, among: bool
+) -> np.ndarray:
     """Numbers from `low` to `high`, all powers of two of it as likely, the first as large as may be, and of both signs
     the last as well, above zero: so they meet in one element with those of other inputs; sorted, and different,
-    where those of `value` are."""
-    if _different(value):
-        if _sorted_along(value) is not None:
-            return value
+    where those of `value` are; lengths (which have their place `among` others) differ by chance alone."""
+    if _different(value) and _sorted_along(value) is not None:
+        return value
+    if _different(value) and not among:
         return generator.permutation(value.reshape(-1)).reshape(value.shape)
     size = 2.0 ** generator.uniform(0, np.log2(max(2, high - low + 1)), value.shape)
     size[generator.random(value.shape) < 0.05] = high - min(low, 0) + 1
     size.flat[0] = high - min(low, 0) + 1
+    if among:
+        size.reshape(-1)[1:][-1:] = 1
     found = low + np.minimum(size - 1, high - low).astype(np.int64)
     if low < 0:
         signs = generator.choice((-1, 1), value.shape)
@@ -404,7 +438,9 @@ def _sorted_along(value: np.ndarray) -> int | None:
 
 
 def _fits(reference: Reference, inputs: Sequence[Any]) -> bool:
-    """True where the reference gives the same where all integers are of 64 bits."""
+    """True where the reference gives the same where all integers are of 64 bits, of what of `inputs` is legal."""
+    with contextlib.suppress(ConfigError):  # of some rows alone, a domain may say nothing
+        inputs = reference.legal(inputs)
     try:
         narrow, wide = reference.forward(inputs), reference.in_wide_integers(inputs)
     except ConfigError:

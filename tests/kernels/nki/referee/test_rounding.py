@@ -17,6 +17,7 @@ from accelopt.kernels.nki.referee.comparison import Gate
 from accelopt.kernels.nki.referee.precision import Precision, contract
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.referee.rounding import MOST_IN_BLOCK, UNIT, Formats, intervals
+from accelopt.kernels.nki.referee.rows import separate
 from accelopt.kernels.nki.referee.tolerance import exact_outputs
 from accelopt.kernels.nki.referee.tolerance import rounded as exactly
 from accelopt.kernels.nki.referee.trials import (
@@ -165,6 +166,28 @@ def forward(q, k):
         found[rows], radii[rows] = values, errors
     assert len(parts) == 4 and np.allclose(found, exact, rtol=1e-12, atol=1e-14)
     assert (np.abs(expected[0] - exact) < radii).all() and (radii < 1e-3).all()
+
+
+@pytest.mark.parametrize(
+    "step",
+    (
+        "w - 1e-3 * g * (np.sqrt((w * w).sum()) / np.sqrt((g * g).sum()))",  # alike rows hardly tell
+        "w - g * np.minimum(1, 1e3 / np.sqrt((g * g).sum()))",  # a clip that no draw reaches
+        "w - g * np.minimum(1, 1e3 / np.sqrt((g * g).sum(axis=1, keepdims=True)))",  # of each row: separate
+    ),
+)
+def test_rows_that_share_a_norm_are_not_separate(tmp_path, step):
+    path = tmp_path / "reference.py"
+    path.write_text(f"""
+import numpy as np
+def get_inputs():
+    return [np.random.normal(scale=s, size=(512, 256)).astype(np.float32) for s in (1, 0.01)]
+def forward(w, g):
+    return {step}
+""")
+    inputs = (reference := Reference(path)).inputs(0)
+    found = separate(reference, inputs, reference.forward(inputs))
+    assert (found is not None) == ("axis=1" in step)
 
 
 def test_a_reference_may_return_conditions(tmp_path):

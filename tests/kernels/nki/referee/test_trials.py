@@ -22,6 +22,7 @@ from accelopt.kernels.nki.referee.tolerance import exact_outputs
 from accelopt.kernels.nki.referee.trials import (
     END,
     EVERY,
+    FAR,
     HIDDEN,
     ONE_SIDED,
     PUBLIC,
@@ -401,6 +402,60 @@ def forward(count, tokens, rows, offsets, numbers, labels, zero, asked, given, s
     alike = np.ptp(numbers.reshape(8, 8), axis=1) == 0  # a part of them
     assert alike.sum() == 1 and not alike[[0, -1]].any()
     assert (labels[labels < 0] == -100).all() and (labels < 0).any() and labels.max() > 1 << 20
+
+
+@pytest.mark.parametrize(("least", "domain"), ((1, ""), (0, ""), (0, "0, 48"), (1, "1, 48")))
+def test_few_lengths_and_labels_reach_their_ends(tmp_path, least, domain):
+    """Though lengths are all different by chance; none is one where the reference counts none as one."""
+    legal = f"def domain(x, n, y):\n    return [x, np.clip(n, {domain}), y]" if domain else ""
+    divisor = "np.maximum(n, 1)" if least == 0 else "n"
+    problem = written(
+        tmp_path,
+        f"""
+import numpy as np
+def get_inputs():
+    y = np.where(np.random.random((64, 1)) < 0.3, -100, np.random.randint(0, 320, (64, 1)))
+    return [np.random.normal(size=(64, 320)).astype(np.float32), np.array([[17], [9], [30], [5]]), y]
+{legal}
+def forward(x, n, y):
+    kept = y != -100
+    picked = np.where(kept, np.take_along_axis(x, np.where(kept, y, 0), axis=1), 0)
+    return np.where(np.arange(48) < n, x[:4, :48], 0).sum(1, keepdims=True) / {divisor}, picked
+""",
+    )
+    for name in (STRESS, ONE_SIDED):
+        _, lengths, labels = TrialStore(tmp_path / "trials").get(problem, name).inputs
+        assert (lengths.min(), lengths.max()) == (least, 48)
+        assert {-100, 0, 319} <= {*labels.ravel()} and labels[labels >= 0].size >= 2
+
+
+@pytest.mark.parametrize(
+    ("forward", "asked"),
+    [
+        ("(g - g.mean(2, keepdims=True)) / np.sqrt(g.var(2, keepdims=True) + 1e-5)", True),
+        ("g.var((0, 2))", True),
+        ("(x - x.mean(2, keepdims=True)) / np.sqrt(x.var(2, keepdims=True) + 1e-5)", True),
+        ("np.exp(g - g.max(2, keepdims=True)) / np.exp(g - g.max(2, keepdims=True)).sum(2, keepdims=True)", False),
+        ("x * 2 + 1", False),
+    ],
+)  # fmt: skip
+def test_what_is_less_a_mean_of_several_vectors_is_tried_far_from_zero(tmp_path, forward, asked):
+    problem = written(
+        tmp_path,
+        f"""
+import numpy as np
+def get_inputs():
+    return [np.random.normal(size=(2, 32, 64)).astype(np.float32)]
+def forward(x):
+    g = x.reshape(2, 8, -1)
+    return {forward}
+""",
+    )
+    trial = TrialStore(tmp_path / "trials").get(problem, FAR)
+    assert (trial is not None) == asked
+    if trial is not None:
+        (x,) = trial.inputs
+        assert np.abs(x.mean()) > 50 * x.std()
 
 
 def test_the_least_numbers_of_a_format_meet(tmp_path):
