@@ -8,6 +8,7 @@ kernel in the form that its author wrote, `algorithm.index` in one where equal f
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Generic, Self, TypeVar
@@ -20,6 +21,37 @@ T = TypeVar("T")
 def row_major(shape: Sequence[int]) -> tuple[int, ...]:
     """How many elements further on the next one along each axis lies."""
     return tuple(math.prod(shape[n + 1 :]) for n in range(len(shape)))
+
+
+@functools.lru_cache(maxsize=4096)
+def reshaped_strides(
+    shape: tuple[int, ...], strides: tuple[int, ...], wanted: tuple[int, ...]
+) -> tuple[int, ...] | None:
+    """Strides of the same elements in another shape, or None when that needs a copy."""
+    pairs = [(n, s) for n, s in zip(shape, strides, strict=True) if n > 1]
+    result: list[int] = []
+    used = 0
+    available, stride = 1, 1
+    for size in reversed(wanted):
+        if size < 2:
+            result.append(0)
+            continue
+        while available < size or available % size:
+            if used == len(pairs):
+                return None
+            n, s = pairs[-1 - used]
+            if available > 1 and s != stride * available:
+                return None
+            if available == 1:
+                stride = s
+            available *= n
+            used += 1
+        result.append(stride)
+        stride *= size
+        available //= size
+        if available == 1:
+            stride = 1
+    return tuple(reversed(result))
 
 
 class Division:

@@ -26,10 +26,8 @@ from accelopt.bench.folder import FIXED, KERNEL, LINEAGE, NOTES, REFERENCE, Benc
 from accelopt.caches import locked
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Status
-from accelopt.kernels.nki.inspection import WARM, Briefing
 from accelopt.kernels.nki.language import NKI
 from accelopt.nodes import Node, Plan
-from accelopt.sandbox.workers import Call
 from accelopt.stages.checking_tools import KernelTools
 from accelopt.stages.deadline import TimeIsOver
 from accelopt.stages.failure_text import error_text
@@ -42,7 +40,6 @@ USUAL = ("advice", "limits", "lines", "engines")
 MOST_FOUND = 20
 LONGEST_NOTE = 1000  # characters
 COUNTERS = ("hbm_read_bytes", "hbm_write_bytes", "hardware_flops")
-EXPLANATION_BYTES = 6 << 30
 NONE_LEFT = "No evaluation is left, or no time for one: submit counts what was accepted so far."
 
 File = Annotated[str, Field(description="a file of the folder: kernel.py, lineage/2.py")]
@@ -194,18 +191,9 @@ class Bench:
         if not isinstance(self.language, NKI):
             return "What kernels of this language compute is not read from them: see reference.py."
         inspector, case = self.language.inspector, self.start.case
-        path = inspector.write(case, self.kernels.complete(self._kernel(kernel)))
-        options = self.language.options
-        payload = {
-            "kernel": str(path.resolve()),
-            "reference": str(Path(case.task).resolve()),
-            "target": options.target,
-            "compiler": options.compiler,
-            "constants": options.constants,
-        }
-        call = Call(EXPLANATION, payload, BRIEFING_SECONDS, EXPLANATION_BYTES, warm=WARM)
-        found = await self.language.pool.ask(call, Briefing)
-        return found.parts["answer"] if isinstance(found, Briefing) else found.message
+        source, task = self.kernels.complete(self._kernel(kernel)), str(Path(case.task).resolve())
+        call = inspector.call(case, source, {}, EXPLANATION, BRIEFING_SECONDS, reference=task)
+        return await inspector.answer(call)
 
     async def look_up(self, name: Annotated[str, Field(description="nisa.activation")]) -> str:
         """One call of the kernel language: signature, shapes, engine, limits."""

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from accelopt.evaluation import Case
 from accelopt.fsm.worker.context import WorkerSetup
-from accelopt.nodes import Node, Result
-from accelopt.search.bottleneck_search import Assignment, BeamSearch
+from accelopt.nodes import Job, Node, Result
+from accelopt.search.bottleneck_search import BeamSearch
 from accelopt.stages.jobs import Knowledge, Work
 from accelopt.stages.run import Run
 
@@ -38,9 +38,7 @@ class OptimizationContext:
     start: Node | None = None
     eager_ms: float = inf
     compiled_ms: float = inf
-    round: int = 0
-    numbers: int = 0  # jobs so far
-    candidates: list[Assignment] = field(default_factory=list)
+    jobs: list[Job] = field(default_factory=list)  # of this round
     told: list[Result] = field(default_factory=list)  # of this round
     results: list[Result] = field(default_factory=list)  # of all rounds
     knowledge: Knowledge = field(default_factory=Knowledge)

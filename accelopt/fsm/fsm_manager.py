@@ -9,6 +9,7 @@ import os
 import queue
 import tempfile
 from collections.abc import Callable, Mapping
+from functools import partial
 from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Lock, Semaphore
 from pathlib import Path
@@ -22,7 +23,7 @@ from accelopt.fsm.engine import FSMEngine, log_to
 from accelopt.fsm.program_database import program_id
 from accelopt.fsm.states import INITIAL, STATES, TRANSITIONS
 from accelopt.fsm.worker.context import MOST_SHARED, WorkerSetup
-from accelopt.fsm.worker.worker_fsm import context_of, walk, worker_process_entry
+from accelopt.fsm.worker.worker_fsm import develop, worker_process_entry
 from accelopt.fsm.worker_options import ModelChoice, WorkerOptions, case_of, open_run, with_backend
 from accelopt.interruption import stop
 from accelopt.nodes import Job, Result
@@ -195,9 +196,9 @@ class FSMOptimizationManager:
         130. Raises ConfigError for files that cannot be used.
         """
         options = WorkerOptions.of({**self.options._asdict(), **kwargs})
-        options = with_backend(options, Path(problem_file), _path_of(initial_kernel))
+        kernel = self._start(initial_kernel)
+        options = with_backend(options, Path(problem_file), kernel)
         rounds = self.max_rounds if max_rounds is None else max_rounds
-        kernel = self._start(initial_kernel, options)
         try:
             return asyncio.run(
                 self._optimize(kernel, Path(problem_file), test_code, rounds, options)
@@ -224,7 +225,7 @@ class FSMOptimizationManager:
                     database=self.database_path,
                     step=Processes(options, self.thinking, problem, self.num_workers)
                     if options.isolation == "process"
-                    else _step,
+                    else lambda setup: partial(develop, setup=setup),
                     setup=WorkerSetup(
                         test_code=test_code,
                         override=self.bottleneck_override,
@@ -244,7 +245,7 @@ class FSMOptimizationManager:
                 assert ctx.result is not None
                 return ctx.result
 
-    def _start(self, kernel: str | Path, options: WorkerOptions) -> Path:
+    def _start(self, kernel: str | Path) -> Path:
         """The kernel's file: a given one, or the text in a file of the run's folder."""
         if isinstance(kernel, Path) or ("\n" not in kernel and Path(kernel).is_file()):
             return Path(kernel)
@@ -269,20 +270,6 @@ class FSMOptimizationManager:
             "seed": options.seed,
             "max_refine_attempts": options.max_refine_attempts,
         }
-
-
-def _step(setup: WorkerSetup) -> Work:
-    """One worker's work with this setup."""
-
-    async def work(job: Job, view: KernelView, run: Run) -> Result:
-        return (await walk(context_of(job, view, run, setup))).result
-
-    return work
-
-
-def _path_of(kernel: str | Path) -> Path:
-    """The file that a kernel is given as; of a kernel given as text, a name that says Python."""
-    return Path("kernel.py") if isinstance(kernel, str) and "\n" in kernel else Path(kernel)
 
 
 OptimizationManager = FSMOptimizationManager

@@ -17,6 +17,16 @@ def program_id(node: Node) -> str:
     return f"{node.case.case_name}_{content_key(node.case.case_name, node.key)[:12]}"
 
 
+def program_of(node: Node) -> dict[str, object]:
+    """A kernel as the results of a manager list it."""
+    return {
+        "program_id": program_id(node),
+        "kernel_code": node.source,
+        "time_ms": node.latency,
+        "generation": sum(1 for _ in node.lineage()) - 1,
+    }
+
+
 def write_database(path: Path, case: Case, programs: Sequence[Node]) -> None:
     """Put the kernels of one problem, fastest first, in the place of those that the file has of it;
     other problems' stay, and so does the time at which a kernel first came."""
@@ -25,12 +35,9 @@ def write_database(path: Path, case: Case, programs: Sequence[Node]) -> None:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     rows = [
         {
-            "program_id": program_id(node),
-            "kernel_code": node.source,
-            "time_ms": node.latency,
+            **program_of(node),
             "problem_id": case.case_name,
             "parent_id": program_id(node.parent) if node.parent else None,
-            "generation": sum(1 for _ in node.lineage()) - 1,
             "created_at": since.get(program_id(node)) or now,
         }
         for node in programs

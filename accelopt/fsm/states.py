@@ -7,19 +7,17 @@ import asyncio
 import traceback
 from collections.abc import Sequence
 from math import inf
-from pathlib import Path
 
 from accelopt.errors import AcceloptError
 from accelopt.evaluation import Evaluation, Status
 from accelopt.fsm.context import OptimizationContext
 from accelopt.fsm.engine import TERMINAL, declared, state
-from accelopt.fsm.program_database import program_id, write_database
+from accelopt.fsm.program_database import program_of, write_database
 from accelopt.fsm.worker.context import TOP_KERNELS
 from accelopt.fsm.worker.user_test import refusal
 from accelopt.kernels.gpu.alternatives import COMPILED, PYTORCH
 from accelopt.nodes import Job, Node, Plan, Result
 from accelopt.script_file_columns import plan_id
-from accelopt.search.bottleneck_search import job_of
 from accelopt.stages.baseline_and_winner import first_verified, measure_alternatives
 from accelopt.stages.experience import write_findings
 from accelopt.stages.jobs import by_rule, keep, perform, silence
@@ -58,21 +56,15 @@ async def benchmark_baselines(ctx: OptimizationContext) -> None:
 
 def select_candidates(ctx: OptimizationContext) -> bool:
     """Whether the next round has anything to do."""
-    ctx.round += 1
-    ctx.candidates = ctx.strategy.select_candidates(ctx.round)
-    if not ctx.candidates:
-        ctx.strategy.stop_reason = ctx.strategy.stop_reason or "nothing is left to try"
-    return bool(ctx.candidates)
+    ctx.jobs = [*iter(ctx.strategy.ask, None)]
+    if not ctx.jobs:
+        ctx.strategy.stop_reason = "nothing is left to try"
+    return bool(ctx.jobs)
 
 
 async def run_workers(ctx: OptimizationContext) -> None:
-    """One inner machine for each candidate, side by side."""
-    jobs = [
-        job_of(candidate, ctx.numbers + place, ctx.round)
-        for place, candidate in enumerate(ctx.candidates)
-    ]
-    ctx.numbers += len(jobs)
-    ctx.told = await _side_by_side(ctx, jobs)
+    """One inner machine for each job, side by side."""
+    ctx.told = await _side_by_side(ctx, ctx.jobs)
     if said := silence(ctx.told, ctx.run):
         ctx.run = by_rule(ctx.run)
         ctx.logger.error("%s; the rules go on alone", said)
@@ -96,14 +88,10 @@ async def _side_by_side(ctx: OptimizationContext, jobs: Sequence[Job]) -> list[R
 
 
 async def _task(ctx: OptimizationContext, job: Job, place: int) -> Result:
-    setup = ctx.setup._replace(worker_id=place, folder=folder_of(ctx, place))
+    folder = ctx.folder / "workers" / f"w{place}" / f"r{job.round}"
+    setup = ctx.setup._replace(worker_id=place, folder=folder)
     judged = frozenset(ctx.judged)
     return await perform(job, ctx.run, ctx.knowledge, judged, ctx.step(setup))
-
-
-def folder_of(ctx: OptimizationContext, place: int) -> Path:
-    """Where the worker `place` keeps what it makes in this round."""
-    return ctx.folder / "workers" / f"w{place}" / f"r{ctx.round}"
 
 
 def _ended(ctx: OptimizationContext, job: Job, task: asyncio.Task[Result]) -> Result:
@@ -129,24 +117,27 @@ def lost(job: Job, reason: str) -> Result:
 def update_strategy(ctx: OptimizationContext) -> None:
     """What came of the round goes to the journal, the strategy, the next workers and the files."""
     keep(ctx.told, ctx.run)
-    ctx.strategy.update_with_results(ctx.told, ctx.round)
     ctx.results += ctx.told
     ctx.judged.update(key for result in ctx.told for key in result.judged)
     ctx.knowledge = ctx.knowledge._replace(results=tuple(ctx.results))
-    best = ctx.strategy.get_best_program()
-    ctx.logger.info("round %d: best %g ms, %s", ctx.round, best.latency or 0.0, best.name)
     for result in ctx.told:
+        ctx.strategy.tell(result)
         for node in result.nodes:
             if node.latency is None:
-                ctx.logger.info("round %d, job %d: %s", ctx.round, result.job.number,
+                ctx.logger.info("round %d, job %d: %s", result.job.round, result.job.number,
                                 node.evaluation.message)  # fmt: skip
+    best, number = ctx.strategy.best, ctx.strategy.round - 1
+    ctx.logger.info("round %d: best %g ms, %s", number, best.latency or 0.0, best.name)
     write_database(ctx.database, ctx.case, ctx.strategy.ranked())
     write_findings(ctx.run.folder, ctx.case, ctx.results)
 
 
 def check_termination(ctx: OptimizationContext) -> bool:
-    """Whether another round follows."""
-    return not ctx.strategy.should_terminate(ctx.round, ctx.max_rounds)
+    """Whether another round follows; the strategy's `stop_reason` then says why none does."""
+    number = ctx.strategy.round - 1
+    if not ctx.strategy.stop_reason and number >= ctx.max_rounds:
+        ctx.strategy.stop_reason = f"{number} round{' is' if number == 1 else 's are'} done"
+    return not ctx.strategy.stop_reason
 
 
 async def finalize(ctx: OptimizationContext) -> None:
@@ -167,7 +158,7 @@ async def finalize(ctx: OptimizationContext) -> None:
         "pytorch_baseline_ms": ctx.eager_ms,
         "pytorch_compile_ms": ctx.compiled_ms,
         "initial_kernel_time_ms": ctx.start.latency,
-        "top_kernels": [_listed(node) for node in ranked[:TOP_KERNELS]],
+        "top_kernels": [*map(program_of, ranked[:TOP_KERNELS])],
         "stop_reason": ctx.strategy.stop_reason,
     }
 
@@ -176,15 +167,6 @@ def failed(error: str) -> dict[str, object]:
     """The result of an optimisation that did not come to a kernel."""
     return {"success": False, "error": error, "kernel_code": None, "total_rounds": 0,
             "stop_reason": error.partition(":")[0]}  # fmt: skip
-
-
-def _listed(node: Node) -> dict[str, object]:
-    return {
-        "kernel_code": node.source,
-        "time_ms": node.latency,
-        "generation": sum(1 for _ in node.lineage()) - 1,
-        "program_id": program_id(node),
-    }
 
 
 VerifyInitialKernel = state("VerifyInitialKernel", verify_initial, "BenchmarkBaselines", "Finalize")

@@ -146,6 +146,10 @@ class Language(Protocol):
     def gate(self, case: Case) -> str:
         """How results are judged, for the executor, in words."""
 
+    def text_refused(self, case: Case, source: str) -> str:
+        """Why the text of a kernel alone is refused, which costs no evaluation; empty where it is not."""
+        return ""
+
     def look_up(self, name: str, kernel: str) -> str:
         """Documentation of one name of the language that `kernel` is written in."""
         return f"There is no note on {name}."

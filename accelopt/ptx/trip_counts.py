@@ -8,9 +8,8 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice, pairwise
 from typing import NamedTuple
 
-from accelopt.ptx.integer_arithmetic import calculated, held
 from accelopt.ptx.module import Statement
-from accelopt.ptx.register_dataflow import Registers
+from accelopt.ptx.register_dataflow import Registers, calculated, held
 
 _COMPARE = {
     "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,

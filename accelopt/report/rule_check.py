@@ -19,8 +19,8 @@ from accelopt.kernels.nki.devices.simulated import SimulatedDevice, Survey, tens
 from accelopt.kernels.nki.judging import evaluate, trial_store
 from accelopt.kernels.nki.real_number_equality import Same, compared
 from accelopt.kernels.nki.referee.reference import Reference
+from accelopt.kernels.nki.source_lines import Sources
 from accelopt.report.console import IN_A_FILE, paragraph
-from accelopt.report.memory_text import memory_text
 from accelopt.sandbox.progress import note
 from accelopt.sim.compute.trips import counted
 from accelopt.sim.errors import NOWHERE, KernelError
@@ -202,3 +202,25 @@ def _verdict_text(verdict: Evaluation) -> Iterator[str]:
     if verdict.exactness:
         yield f"  exactness: {exactness_words(verdict.exactness)}"
     yield from (f"note: {note}" for note in verdict.notes)
+
+
+BARS = " ▁▂▃▄▅▆▇█"
+
+
+def memory_text(use: MemoryUse) -> str:
+    """A line of bars, and who holds the most at the peak."""
+    share = use.peak / use.capacity
+    spills = "; what exceeds it is spilled" if share > 1 else ""
+    rows = [
+        f"{use.memory}: at most {use.peak:,} of {use.capacity:,} bytes a partition "
+        f"({share:.0%}){spills}"
+    ]
+    full = max(use.capacity, use.peak)
+    rows.append(
+        "  |"
+        + "".join(BARS[max(n > 0, round(n / full * (len(BARS) - 1)))] for n in use.over_time)
+        + "|"
+    )
+    name = Sources().name
+    rows += [f"  {h.bytes:>10,}  {name(h.tensor, h.source)}  {h.source}" for h in use.holders]
+    return "\n".join(rows)

@@ -183,12 +183,6 @@ def own_server(
     return _own.setdefault(key, ForkServer(modules, threads, environment, beside=beside))
 
 
-def close_own_servers() -> None:
-    """End the servers of this process now; the next child that needs one begins it again."""
-    while _own:
-        _own.popitem()[1].close()
-
-
 def clean_server(modules: Sequence[str], interpreter: int = 0) -> ForkServer:
     """Where a process that holds what a child must not see gets forks from: the server that it was
     started beside, or one of its own that has imported `modules`; of a further `interpreter` forks that have

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
-from typing import NamedTuple
 
 from accelopt.errors import ConfigError
 from accelopt.nodes import Job, Node, Result, Want
@@ -13,13 +12,6 @@ from accelopt.search.strategy import Settings
 
 STILL_ROUNDS = 5  # in which nothing moves, after which a search has converged
 STILL_POINTS, STILL_SHARE = 0.1, 1e-3  # of the efficiency in percent, of the time
-
-
-class Assignment(NamedTuple):
-    """A kernel for a worker, and the rank from 1 of the bottleneck that it shall take on."""
-
-    node: Node
-    bottleneck_id: int = 1
 
 
 class BeamSearch:
@@ -37,6 +29,11 @@ class BeamSearch:
         self.num_bottlenecks = num_bottlenecks
         self.stop_reason = ""
         self.programs: dict[str, Node] = {}
+        self.round = 0
+        self._numbers = 0  # jobs so far
+        self._jobs: list[Job] = []  # of the round
+        self._left = iter(self._jobs)  # to be asked for
+        self._told: list[Result] = []
         self._done: set[str] = set()  # keys of kernels on which nothing is left
         self._efficiency: dict[str, float] = {}  # percent of peak by key, where it is known
         self._history: list[tuple[float, float]] = []  # efficiency and time of the best by round
@@ -49,52 +46,65 @@ class BeamSearch:
     def initialize(self, start: Node) -> None:
         """Begin with the kernel `start`, which was found correct."""
         self.programs = {start.key: start}
+        self._begin_round()
 
-    def add(self, result: Result) -> None:
-        """Know the correct kernels of one result, before its round is over."""
+    def _begin_round(self) -> None:
+        """What the workers of a round shall do: distinct kernels, distinct bottlenecks by rank; where there
+        are fewer kernels than places, more bottlenecks of each. Nothing when nothing is left."""
+        self.round += 1
+        left = [node for node in self.ranked() if node.key not in self._done]
+        chosen = [] if self.stop_reason else left[: self.num_top_kernels]
+        each, more = divmod(self.num_workers_needed, max(len(chosen), 1))
+        ranks = [(node, each + (place < more)) for place, node in enumerate(chosen)]
+        focuses = [(node, str(rank + 1)) for node, most in ranks for rank in range(most)]
+        self._jobs = [
+            Job(number, self.round, Want.DEVELOP, node, focus=focus, workflow="machine")
+            for number, (node, focus) in enumerate(focuses, self._numbers)
+        ]
+        self._numbers += len(self._jobs)
+        self._left = iter(self._jobs)
+
+    def ask(self) -> Job | None:
+        """The next job of the round, for a worker; its focus is the bottleneck's rank."""
+        return next(self._left, None)
+
+    def tell(self, result: Result) -> None:
+        """The last result of a round chooses the jobs of the next."""
+        self._told.append(result)
         for node in result.nodes:
             if node.latency is not None:
                 self.programs.setdefault(node.key, node)
+        if len(self._told) == len(self._jobs):
+            self._end_round(self._told)
+            self._told = []
 
-    def select_candidates(self, round_num: int) -> list[Assignment]:
-        """What the workers of a round shall do: distinct kernels, distinct bottlenecks; where there
-        are fewer kernels than places, more bottlenecks of each. None when nothing is left."""
-        left = [node for node in self.ranked() if node.key not in self._done]
-        chosen = left[: self.num_top_kernels]
-        if not chosen:
-            return []
-        each, more = divmod(self.num_workers_needed, len(chosen))
-        return [
-            Assignment(node, rank)
-            for place, node in enumerate(chosen)
-            for rank in range(1, each + (place < more) + 1)
-        ]
-
-    def update_with_results(self, results: Sequence[Result], round_num: int) -> None:
+    def _end_round(self, results: Sequence[Result]) -> None:
         """What came of a round, failures included."""
-        for result in results:
-            if not result.nodes:
-                self._done.add(result.job.node.key)
-            self.add(result)
+        self._done |= {result.job.node.key for result in results if not result.nodes}
         self._note_efficiency(results)
-        best = self.get_best_program()
+        best = self.best
         self._history.append((self._efficiency.get(best.key, 0.0), best.latency or inf))
         self.stop_reason = self.stop_reason or self._early_stop(results)
+        self._begin_round()
 
-    def get_best_program(self) -> Node:
+    @property
+    def best(self) -> Node:
         """The fastest kernel so far."""
         return self.ranked()[0]
+
+    @property
+    def kept(self) -> Sequence[Node]:
+        """The kernels that the next round starts from."""
+        return list(dict.fromkeys(job.node for job in self._jobs))
+
+    def state(self) -> dict[str, object]:
+        """All kernels by name, the fastest first, with latency in milliseconds."""
+        kernels = [{"name": n.name, "latency": n.latency} for n in self.ranked()]
+        return {"kernels": kernels, "stop_reason": self.stop_reason}
 
     def ranked(self) -> list[Node]:
         """Every correct kernel, the fastest first, of equals the one that was first."""
         return sorted(self.programs.values(), key=lambda node: node.latency or inf)
-
-    def should_terminate(self, round_num: int, max_rounds: int | None = None) -> bool:
-        """Whether no round follows; `stop_reason` then says why."""
-        if not self.stop_reason and max_rounds is not None and round_num >= max_rounds:
-            done = "round is" if round_num == 1 else "rounds are"
-            self.stop_reason = f"{round_num} {done} done"
-        return bool(self.stop_reason)
 
     def _note_efficiency(self, results: Sequence[Result]) -> None:
         for result in results:
@@ -104,7 +114,7 @@ class BeamSearch:
                     self._efficiency.setdefault(node.key, result.development.efficiency_after)
 
     def _early_stop(self, results: Sequence[Result]) -> str:
-        best = self.get_best_program()
+        best = self.best
         for result in results:
             mine = any(node.key == best.key for node in result.nodes)
             if mine and result.development and result.development.stop:
@@ -135,7 +145,7 @@ class Greedy(BeamSearch):
 
     def _standstill(self, results: Sequence[Result]) -> str:
         """A round without a faster kernel counts, also one without any."""
-        best = self.get_best_program()
+        best = self.best
         self._vain = 0 if any(best in result.nodes for result in results) else self._vain + 1
         if self._vain < self.max_no_improvement:
             return ""
@@ -155,67 +165,17 @@ def open_variant(name: str, **config: int) -> BeamSearch:
         raise ValueError(f"the strategy {name} has no setting {', '.join(config)}") from None
 
 
-class BottleneckSearch:
-    """The same for the common driver: its jobs go to the workflow `machine`.
-
-    Options: `variant` (beam_search or greedy) and the variant's own settings.
-    """
-
-    def __init__(self, start: Node, settings: Settings, seed: int) -> None:
-        options = dict(settings.options)
-        for key, text in options.items():
-            if key != "variant" and not text.isdecimal():
-                raise ConfigError(f"the strategy fsm: {key}={text} is no whole number")
-        try:
-            name = options.pop("variant", "beam_search")
-            self.search = open_variant(name, **{key: int(text) for key, text in options.items()})
-        except ValueError as error:
-            raise ConfigError(f"the strategy fsm: {error}") from None
-        self.search.initialize(start)
-        self.round = 1
-        self._numbers = 0
-        self._queue = self.search.select_candidates(self.round)
-        self._asked = 0
-        self._told: list[Result] = []
-
-    @property
-    def best(self) -> Node:
-        """The fastest kernel so far."""
-        return self.search.get_best_program()
-
-    @property
-    def kept(self) -> Sequence[Node]:
-        """The kernels that the next round starts from."""
-        return list(dict.fromkeys(candidate.node for candidate in self._queue))
-
-    def ask(self) -> Job | None:
-        """The next candidate of the round."""
-        if self._asked == len(self._queue):
-            return None
-        candidate = self._queue[self._asked]
-        self._asked += 1
-        self._numbers += 1
-        return job_of(candidate, self._numbers - 1, self.round)
-
-    def tell(self, result: Result) -> None:
-        """The last result of a round chooses the next candidates."""
-        self.search.add(result)
-        self._told.append(result)
-        if len(self._told) < len(self._queue):
-            return
-        self.search.update_with_results(self._told, self.round)
-        self._told, self._asked = [], 0
-        self.round += 1
-        stop = self.search.should_terminate(self.round - 1)
-        self._queue = [] if stop else self.search.select_candidates(self.round)
-
-    def state(self) -> dict[str, object]:
-        """All kernels by name, the fastest first, with latency in milliseconds."""
-        kernels = [{"name": n.name, "latency": n.latency} for n in self.search.ranked()]
-        return {"kernels": kernels, "stop_reason": self.search.stop_reason}
-
-
-def job_of(candidate: Assignment, number: int, round_num: int) -> Job:
-    """A candidate as a job for a worker; its focus is the bottleneck's rank."""
-    focus = str(candidate.bottleneck_id)
-    return Job(number, round_num, Want.DEVELOP, candidate.node, focus=focus, workflow="machine")
+def open_search(start: Node, settings: Settings, seed: int) -> BeamSearch:
+    """The same for the common driver: its jobs go to the workflow `machine`. Options: `variant`
+    (beam_search or greedy) and the variant's own settings. Raises ConfigError for others."""
+    options = dict(settings.options)
+    for key, text in options.items():
+        if key != "variant" and not text.isdecimal():
+            raise ConfigError(f"the strategy fsm: {key}={text} is no whole number")
+    try:
+        name = options.pop("variant", "beam_search")
+        search = open_variant(name, **{key: int(text) for key, text in options.items()})
+    except ValueError as error:
+        raise ConfigError(f"the strategy fsm: {error}") from None
+    search.initialize(start)
+    return search

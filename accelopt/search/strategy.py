@@ -22,7 +22,7 @@ STRATEGIES = {
     "random": "accelopt.search.random_walk:RandomWalk",
     "mcgs": "accelopt.search.mcgs:MCGS",
     "regraph": "accelopt.search.regraph:ReGraphSearch",
-    "fsm": "accelopt.search.bottleneck_search:BottleneckSearch",
+    "fsm": "accelopt.search.bottleneck_search:open_search",
     "experts": "accelopt.search.knob_search:Experts",
 }
 

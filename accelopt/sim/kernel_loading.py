@@ -1,4 +1,4 @@
-"""From the text of a kernel file to its module, and from arguments to what a trace needs of them.
+"""From the text of a kernel file to its module.
 
 Runs the file's Python, so only a process that holds nothing worth having should call it.
 """
@@ -6,14 +6,11 @@ Runs the file's Python, so only a process that holds nothing worth having should
 from __future__ import annotations
 
 import linecache
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-import numpy as np
-
 from accelopt.sim import standin
-from accelopt.sim.trace import AbstractTensor
 
 GLOBAL = "__accelopt_source__"
 """The name, in a kernel module's globals, of the module's own text."""
@@ -30,16 +27,6 @@ def restore(function: Callable[..., Any]) -> None:
     source = getattr(function, "__globals__", {}).get(GLOBAL)
     if isinstance(source, str):
         register(function.__code__.co_filename, source)
-
-
-def specs_of(arguments: Sequence[Any]) -> tuple[Any, ...]:
-    """The arguments without their data: arrays become AbstractTensors, everything else stays."""
-    return tuple(
-        AbstractTensor(value.shape, value.dtype)
-        if isinstance(value, np.ndarray) and value.ndim
-        else value
-        for value in arguments
-    )
 
 
 def load(source: str, file: str = "kernel.py") -> ModuleType:

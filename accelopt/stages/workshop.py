@@ -12,12 +12,11 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from accelopt.agents.budget import Budget, Ledger
-from accelopt.agents.call_tracing import start_tracing
 from accelopt.agents.calls import Exchange, Exchanges, Provider
 from accelopt.agents.configuration import PROVIDERS, ModelConfig
 from accelopt.agents.offline import OfflineProposer
 from accelopt.concurrency import run_together
-from accelopt.errors import ConfigError
+from accelopt.errors import ConfigError, require
 from accelopt.evaluation import Scrutiny
 from accelopt.kernels.language import Language, LanguageOptions, open_language
 from accelopt.kernels.nki.devices import trainium
@@ -183,3 +182,17 @@ def _pool(options: WorkshopOptions) -> WorkerPool | ClusterPool:
 def _spent_elsewhere(folders: tuple[Path, ...]) -> Iterator[Exchange]:
     for folder in folders:
         yield from read_recording(folder).values()
+
+
+def start_tracing() -> None:
+    """Send a span for each agent run and model call to logfire, when a token for it is there.
+
+    Raises MissingExtra when logfire is not installed.
+    """
+    require("tracing", logfire="logfire")
+    import agents
+    import logfire
+
+    agents.set_trace_processors([])  # the SDK's own would send everything to OpenAI
+    logfire.configure(service_name="accelopt", send_to_logfire="if-token-present")
+    logfire.instrument_openai_agents()

@@ -42,6 +42,9 @@ class Resources(toy.ToyLanguage):
             await asyncio.sleep(3600)
         return await super().evaluate(case, source)
 
+    def text_refused(self, case, source):
+        return "torch.nn is refused" if "torch.nn" in source else ""
+
     async def diagnose(self, node):
         if node.profile is None:
             return None

@@ -19,7 +19,7 @@ from exhibits import header, kernel_file, names, reference_file
 from accelopt.evaluation import Evaluation, EvaluationRequest, Scrutiny, Status
 from accelopt.kernels.nki.judging import evaluate
 from accelopt.kernels.nki.referee.trials import TrialStore
-from accelopt.sandbox.forkserver import close_own_servers
+from accelopt.sandbox import forkserver
 
 KERNELS = names()
 QUICK_SECONDS = 2.0
@@ -103,7 +103,8 @@ def test_what_its_text_gives_away_is_confined_all_the_same(kernel, trials, monke
 def test_nothing_is_left_behind(scratch):
     assert not Path("/tmp/accelopt-was-unpickled").exists()
     assert not list(scratch.glob("accelopt-scratch-*"))
-    close_own_servers()
+    while forkserver._own:
+        forkserver._own.popitem()[1].close()
     until = time.monotonic() + 60  # the forks of a server end when they see that it has
     while (left := [p.name for p in Path("/proc").glob("[0-9]*") if _is_marked(p)]) and (
         time.monotonic() < until

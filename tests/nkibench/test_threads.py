@@ -6,7 +6,6 @@ from nkibench_problems import SMALL, in_dialect, load, reference
 from one_road import assert_threads_change_nothing
 
 from accelopt.sim.dialects.dialect import trace_kernel
-from accelopt.sim.kernel_loading import specs_of
 
 DIALECTS = ("neuronxcc", "nki")
 
@@ -17,7 +16,7 @@ def splits(problem, dialect, sizes=None):
     kernel = load(in_dialect(problem, dialect)).kernel
     np.random.seed(3)
     given = task.transform_to_nki_inputs(task.get_inputs())
-    program = trace_kernel(kernel, specs_of(given))
+    program = trace_kernel(kernel, given)
     arrays = [value for value in given if isinstance(value, np.ndarray) and value.ndim]
     return assert_threads_change_nothing(program, arrays)
 

@@ -7,7 +7,7 @@ from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.report.rule_check import check, check_text
 from accelopt.sim.dialects.dialect import trace_kernel
 from accelopt.sim.instruction_set import OPCODES
-from accelopt.sim.kernel_loading import load, specs_of
+from accelopt.sim.kernel_loading import load
 
 HEADS = {
     "neuronxcc": """import numpy as np
@@ -387,7 +387,7 @@ def test_together_they_hold_every_instruction(files):
     for key in KERNELS:
         kernel, reference = files(key)
         problem = Reference(reference)
-        arguments = specs_of(problem.kernel_inputs(problem.inputs(0)))
+        arguments = problem.kernel_inputs(problem.inputs(0))
         program = trace_kernel(load(kernel.read_text()).kernel, arguments, target=key[2])
         found |= {instruction.opcode for _, instruction in program.walk()}
     assert OPCODES.keys() - found == {"quantize_mx", "core_barrier", "dma_window"}

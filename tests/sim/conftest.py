@@ -10,7 +10,7 @@ from kernel_lines import writing
 from accelopt.sim import compute, rules, serial
 from accelopt.sim.dialects import dialect
 from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
-from accelopt.sim.kernel_loading import load, specs_of
+from accelopt.sim.kernel_loading import load
 
 HEAD = """\
 import math
@@ -50,7 +50,7 @@ class KernelText:
 
     def trace(self, *arguments, **options):
         """The verified Program, as another process has it."""
-        program = serial.transferred(self.traced(self.kernel, specs_of(arguments), **options))
+        program = serial.transferred(self.traced(self.kernel, arguments, **options))
         rules.check(program)
         return program
 

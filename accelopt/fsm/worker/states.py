@@ -3,7 +3,10 @@ the answer says which."""
 
 from __future__ import annotations
 
+import ast
+import json
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from accelopt.agents.developer_by_rule import reflexion_by_rule
 from accelopt.agents.proposer import Failure
@@ -11,7 +14,6 @@ from accelopt.errors import AcceloptError
 from accelopt.evaluation import NO_VERDICTS, Diagnosis, Evaluation, Status
 from accelopt.experience import Attempt
 from accelopt.fsm.engine import TERMINAL, declared, state
-from accelopt.fsm.worker.changed_settings import setting_changes
 from accelopt.fsm.worker.context import (
     LEAST_CHARACTERS,
     LONGEST_ERROR,
@@ -19,13 +21,16 @@ from accelopt.fsm.worker.context import (
     Efficiency,
     WorkerContext,
 )
-from accelopt.fsm.worker.forbidden_names import violations
 from accelopt.fsm.worker.user_test import refusal
-from accelopt.fsm.worker.worker_files import write_artifacts
 from accelopt.nodes import Node
+from accelopt.parsing import tree_of
 from accelopt.stages.failure_text import error_text, verdict_text
 from accelopt.stages.samples import REPAIRABLE, ExecutorSettings, Workplace, judge
-from accelopt.store import content_key
+from accelopt.store import content_key, write_atomically, write_json
+
+if TYPE_CHECKING:
+    from accelopt.fsm.worker.context import WorkerContext
+
 
 REMEASURED = "remeasured"
 
@@ -78,14 +83,13 @@ async def write_kernel(ctx: WorkerContext) -> bool:
 
 
 def screen(ctx: WorkerContext) -> bool:
-    """Whether the text is free of what is forbidden; a refinement without a text is not."""
+    """Whether the text alone passes; a refinement without a text does not."""
     if ctx.source is None:
         return False
-    found = violations(ctx.source, ctx.parent.source)
-    if found:
-        ctx.error = f"forbidden in a kernel: {', '.join(found)}"
-        ctx.source = None
-    return not found
+    refused = ctx.run.workshop.language.text_refused(ctx.parent.case, ctx.source)
+    if refused:
+        ctx.error, ctx.source = refused, None
+    return not refused
 
 
 async def passes_tests(ctx: WorkerContext) -> bool:
@@ -306,3 +310,68 @@ STATES = tuple(PUBLISHED.values())
 PUBLISHED_NAMES = {published: made.name for published, made in PUBLISHED.items()}
 INITIAL = BenchmarkBaseline.name
 TRANSITIONS = declared(STATES)
+
+
+def write_artifacts(ctx: WorkerContext) -> None:
+    """Kernels, prompt, reply, strategy and reflexion of one step; the best kernel in `output/`."""
+    folder, number = ctx.setup.folder, ctx.job.round
+    if folder is None:
+        return
+    step = f"round{number:03d}"
+    if ctx.written is not None:
+        write_atomically(folder / f"{step}_opt_prompt.txt", ctx.written.prompt)
+        write_atomically(folder / f"{step}_opt_reply.txt", ctx.written.reply)
+    if ctx.bottleneck is not None:
+        chosen = ctx.bottleneck.model_dump(mode="json")
+        others = [one.model_dump(mode="json") for one in ctx.bottlenecks]
+        write_json(
+            folder / f"{step}_strategy.json",
+            {"bottleneck": chosen, "rank": ctx.rank, "bottlenecks": others},
+        )
+    if ctx.reflexion is not None:
+        text = json.dumps(ctx.reflexion.model_dump(mode="json"), indent=2)
+        write_atomically(folder / f"{step}_reflexion.txt", text + "\n")
+    if ctx.node is not None:
+        write_atomically(folder / f"kernel_round_{number}.py", ctx.node.source)
+    if ctx.best_sol is not None and ctx.best_sol is not ctx.best_runtime:
+        write_atomically(folder / f"kernel_round_{number}_sol.py", ctx.best_sol.source)
+    if ctx.best_runtime is not None:
+        write_atomically(folder / "output" / "best_kernel.py", ctx.best_runtime.source)
+    write_json(folder / "metrics.json", ctx.metrics)
+
+
+def setting_changes(before: str, after: str) -> dict[str, str]:
+    """The settings that both kernels have with another value, as `name: "old->new"`: arguments of the
+    first `triton.Config` or launch, and names that are set to a number."""
+    old, new = settings_of(before), settings_of(after)
+    return {
+        name: f"{old[name]}->{new[name]}" for name in old if new.get(name, old[name]) != old[name]
+    }
+
+
+def settings_of(source: str) -> dict[str, int | float]:
+    """Every setting by name, the first of a name; none where the text cannot be parsed."""
+    tree = tree_of(source)
+    found: dict[str, int | float] = {}
+    for node in ast.walk(tree):
+        for name, value in _pairs(node):
+            if not isinstance(value, ast.Constant) or isinstance(value.value, bool):
+                continue
+            if isinstance(value.value, (int, float)):
+                found.setdefault(name, value.value)
+    return found
+
+
+def _pairs(node: ast.AST) -> list[tuple[str, ast.expr]]:
+    if isinstance(node, ast.Assign):
+        return [(t.id, node.value) for t in node.targets if isinstance(t, ast.Name)]
+    if not isinstance(node, ast.Call):
+        return []
+    named = [(keyword.arg, keyword.value) for keyword in node.keywords if keyword.arg]
+    if isinstance(node.func, ast.Attribute) and node.func.attr == "Config" and node.args:
+        options = node.args[0]
+        if isinstance(options, ast.Dict):
+            keys = zip(options.keys, options.values, strict=True)
+            named += [(str(k.value), v) for k, v in keys if isinstance(k, ast.Constant)]
+        return named
+    return named if isinstance(node.func, ast.Subscript) else []

@@ -35,6 +35,9 @@ def build_worker_fsm(logger: logging.Logger | None = None) -> FSMEngine:
     return engine
 
 
+ALONE = WorkerSetup()
+
+
 class WorkerRun(NamedTuple):
     """A worker's end: its result for the strategy, and its context for whoever reports."""
 
@@ -93,10 +96,10 @@ __all__ = [
 ]
 
 
-async def develop(job: Job, view: KernelView, run: Run) -> Result:
-    """One step for the common driver: the kernel with its verdict, the path that led to it, and what
-    it taught."""
-    return (await walk(context_of(job, view, run, WorkerSetup()))).result
+async def develop(job: Job, view: KernelView, run: Run, setup: WorkerSetup = ALONE) -> Result:
+    """One step: the kernel with its verdict, the path that led to it, and what it taught. The common driver
+    gives no setup."""
+    return (await walk(context_of(job, view, run, setup))).result
 
 
 def worker_process_entry(

@@ -19,10 +19,10 @@ from accelopt.kernels.gpu.alternatives import measure_alternatives
 from accelopt.kernels.gpu.bench.files.tracefiles import Solution
 from accelopt.kernels.gpu.bench.judging.child_processes import COMPILER_SETTINGS
 from accelopt.kernels.gpu.bench.judging.compile_check import CompilerPool, CompileVerdict
+from accelopt.kernels.gpu.bench.judging.evaluation import text_refused
 from accelopt.kernels.gpu.bench.judging.evaluation_task import Task
 from accelopt.kernels.gpu.bench.process import installed_flashinfer_bench
 from accelopt.kernels.gpu.bench.roofline import Bound, bound
-from accelopt.kernels.gpu.bench.source.source_rules import violations
 from accelopt.kernels.gpu.briefing import briefing
 from accelopt.kernels.gpu.cases import ProblemFiles, describe_definition, source_of
 from accelopt.kernels.gpu.compiler_output import CompilerOutput
@@ -332,7 +332,7 @@ class Solutions(Language):
 
     async def _foreseen(self, node: Node, source: str) -> tuple[float, CompileVerdict]:
         """What a source is expected to take, and what the compiler said of it."""
-        if violations(self._problem(node.case).solution(source)):
+        if self.text_refused(node.case, source):
             return FAILS, CompileVerdict(failure="the rules of the source refuse it")
         compiled = await self._compiled(node.case, source)
         if compiled.failure and not compiled.unknown:
@@ -386,6 +386,10 @@ class Solutions(Language):
             f"stream. {self.may_name} It is then timed with a cold L2 cache on inputs it has not "
             "seen, and timed calls are judged as well."
         )
+
+    def text_refused(self, case: Case, source: str) -> str:
+        """By the referee's rules on sources."""
+        return text_refused(self._problem(case).solution(source))
 
     def look_up(self, name: str, kernel: str) -> str:
         """Our notes on one name."""

@@ -17,20 +17,17 @@ from accelopt.evaluation import Evaluation, Profile, Row, Status
 from accelopt.hardware import Hardware
 from accelopt.kernels.nki.actions.rewrite_for_advice import rewritten
 from accelopt.kernels.nki.briefing import briefing
-from accelopt.kernels.nki.devices import KernelArgument, KernelFailure
-from accelopt.kernels.nki.devices.kernel_folder import files_of
+from accelopt.kernels.nki.devices import KernelFailure
 from accelopt.kernels.nki.devices.simulated import TRACING, SimulatedDevice
-from accelopt.kernels.nki.devices.tracing import arguments_of_json, arguments_to_json
+from accelopt.kernels.nki.devices.tracing import arguments_of_json
 from accelopt.kernels.nki.diagnosis import diagnose
 from accelopt.kernels.nki.problem_bound import FoundBound, ProblemBound, problem_bound
 from accelopt.sandbox import fork
-from accelopt.sandbox.workers import Call
 from accelopt.sim import timing
 from accelopt.sim.errors import KernelError
 from accelopt.sim.program import Program
 from accelopt.sim.timing.stream.operation import QUEUE_NAMES
 from accelopt.sim.timing.what_if import TRANSFERS, with_changes
-from accelopt.time_limits import BRIEFING_SECONDS, INSPECTION_SECONDS
 
 INSPECTION = "accelopt.kernels.nki.inspection:inspect_job"
 BOUND = "accelopt.kernels.nki.inspection:bound_job"
@@ -51,33 +48,6 @@ HOW_TO_ASK = (
     "Ask as in `lines 12 14-16 x 0.5; vector x 0.8; loads x 0`: source lines, an engine "
     f"({', '.join(QUEUE_NAMES)}) or {' or '.join(TRANSFERS)}, then the factor of the time, at most 1."
 )
-
-
-def inspection_call(
-    kernel: str,
-    arguments: Sequence[KernelArgument],
-    target: str,
-    constants: Mapping[str, float] | None = None,
-    compiler: str = "",
-) -> Call:
-    """What a worker does to inspect the kernel at a path; of tensors, shape and dtype are given.
-    `constants` are a calibrated machine's, `compiler` is the version of the front end."""
-    payload = {"kernel": kernel, "arguments": arguments_to_json(arguments), "target": target,
-               "constants": constants, "compiler": compiler}  # fmt: skip
-    return Call(
-        INSPECTION,
-        payload,
-        INSPECTION_SECONDS,
-        INSPECTION_BYTES,
-        warm=WARM,
-        files=files_of(Path(kernel)),
-    )
-
-
-def brief_call(inspection: Call) -> Call:
-    """What a worker does to tell all that the simulated core knows of a kernel that it would inspect. What
-    its problem takes at least may stand in the payload as `bound`."""
-    return inspection._replace(function=BRIEFING, seconds=BRIEFING_SECONDS)
 
 
 class Briefing(Row):

@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from accelopt.caches import VerdictCache, package_key
 from accelopt.concurrency import in_thread
 from accelopt.evaluation import Case, Evaluation, Status
 from accelopt.kernels.language import LanguageOptions
 from accelopt.kernels.nki.arguments import MadeArguments, ParameterFacts, by_parameter
-from accelopt.kernels.nki.devices import KernelArgument
-from accelopt.kernels.nki.devices.kernel_folder import KernelFolder, kernel_folder
-from accelopt.kernels.nki.inspection import BOUND, WHAT_IF, Briefing, brief_call, inspection_call
+from accelopt.kernels.nki.devices.kernel_folder import KernelFolder, files_of, kernel_folder
+from accelopt.kernels.nki.devices.tracing import arguments_to_json
+from accelopt.kernels.nki.inspection import (
+    BOUND,
+    BRIEFING,
+    INSPECTION,
+    INSPECTION_BYTES,
+    WARM,
+    WHAT_IF,
+    Briefing,
+)
 from accelopt.kernels.nki.problem_bound import FoundBound, ProblemBound
 from accelopt.kernels.nki.requests import made_arguments
 from accelopt.kernels.nki.text_without_paths import without_places
 from accelopt.nodes import Node
-from accelopt.sandbox.workers import Pool, as_evaluation
+from accelopt.sandbox.workers import Call, Pool, as_evaluation
 from accelopt.store import content_key, read_text, write_atomically
+from accelopt.time_limits import BRIEFING_SECONDS, INSPECTION_SECONDS
 
 # Verdicts that no load of the machine changes; a time limit or a killed process is none.
 REPEATABLE = frozenset(
@@ -42,7 +52,6 @@ class Inspector:
         self.pool = pool
         self.options = options
         self.shelf = shelf
-        self._core = options.target, options.constants, options.compiler
         self._made: dict[str, tuple[ParameterFacts, ...]] = {}
         self._making = threading.Lock()
         self._running: dict[str, asyncio.Task[Evaluation]] = {}
@@ -64,31 +73,48 @@ class Inspector:
     ) -> Evaluation:
         """The same, of a kernel with these arguments; bottlenecks are `ranked` by gain, which takes
         longer, for whoever reads them. What several ask for at a time is worked out once."""
-        arguments = [one.argument for one in known.values()]
         if not known:
             return Evaluation(status=Status.MISSING, message="argument shapes are not known")
-        key = self.key(case, source, repr(arguments), self.options.target, str(ranked))
+        key = self._key(case, source, known, str(ranked))
         kept = self.shelf.find_row("inspection", key, Evaluation)
         if kept is not None:
             return kept
         if key not in self._running:
-            asked = self._inspected(key, self.write(case, source), arguments, ranked)
-            self._running[key] = asyncio.create_task(asked)
+            call = self.call(case, source, known, ranked=ranked)
+            self._running[key] = asyncio.create_task(self._inspected(key, call))
         return await asyncio.shield(self._running[key])
 
-    async def _inspected(
-        self, key: str, path: Path, arguments: Sequence[KernelArgument], ranked: bool
-    ) -> Evaluation:
-        call = inspection_call(str(path.resolve()), arguments, *self._core)
+    async def _inspected(self, key: str, call: Call) -> Evaluation:
         try:
-            call = call._replace(payload={**call.payload, "ranked": ranked})
             found = as_evaluation(await self.pool.ask(call, Evaluation))
-            inspected = without_places(found, path)
+            inspected = without_places(found, Path(str(call.payload["kernel"])))
             if inspected.status in REPEATABLE:
                 self.shelf.put("inspection", key, inspected.model_dump(mode="json"))
             return inspected
         finally:
             del self._running[key]
+
+    def call(
+        self,
+        case: Case,
+        source: str,
+        known: Mapping[str, ParameterFacts],
+        function: str = INSPECTION,
+        seconds: float = INSPECTION_SECONDS,
+        **more: Any,
+    ) -> Call:
+        """What a worker does for a job on a kernel with these arguments, of which shape and dtype are
+        given; `more` stands in the payload, too."""
+        path, options = self.write(case, source).resolve(), self.options
+        payload = {
+            "kernel": str(path),
+            "arguments": arguments_to_json([one.argument for one in known.values()]),
+            "target": options.target,
+            "constants": options.constants,
+            "compiler": options.compiler,
+            **more,
+        }
+        return Call(function, payload, seconds, INSPECTION_BYTES, warm=WARM, files=files_of(path))
 
     async def bound(self, case: Case) -> ProblemBound | None:
         """What the problem of a case takes at least, by the kernel that it begins with; None where that
@@ -109,12 +135,10 @@ class Inspector:
         known = await in_thread(self.arguments, case, source)
         if not known:
             return None
-        arguments = [one.argument for one in known.values()]
-        key = self.key(case, source, repr(arguments), repr(self._core))
+        key = self._key(case, source, known)
         if (kept := self.shelf.find_row("bound", key, FoundBound)) is not None:
             return kept.bound
-        call = inspection_call(str(self.write(case, source).resolve()), arguments, *self._core)
-        found = await self.pool.ask(call._replace(function=BOUND), FoundBound)
+        found = await self.pool.ask(self.call(case, source, known, BOUND), FoundBound)
         if not isinstance(found, FoundBound):
             return None
         self.shelf.put("bound", key, found.model_dump(mode="json"))
@@ -157,18 +181,22 @@ class Inspector:
         case's kernel imports of its folder."""
         return content_key(*parts, package_key(), self.folder(case).key)
 
+    def _key(
+        self, case: Case, source: str, known: Mapping[str, ParameterFacts], *parts: str
+    ) -> str:
+        arguments, options = [one.argument for one in known.values()], self.options
+        core = options.target, options.constants, options.compiler
+        return self.key(case, source, repr(arguments), repr(core), *parts)
+
     async def brief(self, node: Node) -> Mapping[str, str]:
         """The parts of `briefing`; none where the arguments are not known."""
         known = await in_thread(self.arguments, node.case, node.source)
-        arguments = [one.argument for one in known.values()]
-        key = self.key(node.case, node.source, repr(arguments), repr(self._core))
+        key = self._key(node.case, node.source, known)
         parts = self.shelf.find("brief", key)
         if not isinstance(parts, dict):
-            path = self.write(node.case, node.source)
-            call = brief_call(inspection_call(str(path.resolve()), arguments, *self._core))
             bound = await self.bound(node.case)
             told = bound.model_dump(mode="json") if bound else None
-            call = call._replace(payload={**call.payload, "bound": told})
+            call = self.call(node.case, node.source, known, BRIEFING, BRIEFING_SECONDS, bound=told)
             found = await self.pool.ask(call, Briefing) if known else Briefing()
             parts = found.parts if isinstance(found, Briefing) else {}
             if parts:
@@ -178,12 +206,11 @@ class Inspector:
     async def what_if(self, node: Node, question: str) -> str:
         """`lines 12 14 x 0.5`: the kernel's time if these lines took half of theirs."""
         known = await in_thread(self.arguments, node.case, node.source)
-        path = self.write(node.case, node.source)
-        call = brief_call(
-            inspection_call(
-                str(path.resolve()), [one.argument for one in known.values()], *self._core
-            )
+        return await self.answer(
+            self.call(node.case, node.source, known, WHAT_IF, BRIEFING_SECONDS, question=question)
         )
-        payload = {**call.payload, "question": question}
-        found = await self.pool.ask(call._replace(function=WHAT_IF, payload=payload), Briefing)
+
+    async def answer(self, call: Call) -> str:
+        """What a job answers in words, or why there is no answer."""
+        found = await self.pool.ask(call, Briefing)
         return found.parts["answer"] if isinstance(found, Briefing) else found.message

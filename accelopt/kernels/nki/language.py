@@ -33,12 +33,13 @@ from accelopt.kernels.nki.actions.priced_nests import Tuning
 from accelopt.kernels.nki.actions.schedules import Scheduling
 from accelopt.kernels.nki.briefing import describe_machine
 from accelopt.kernels.nki.counters import explain_counters
-from accelopt.kernels.nki.devices import trainium
+from accelopt.kernels.nki.devices import KernelFailure, trainium
 from accelopt.kernels.nki.diagnosis import measured
 from accelopt.kernels.nki.faults import Faults, faults_call
 from accelopt.kernels.nki.inspector import REPEATABLE, Inspector
 from accelopt.kernels.nki.problem_bound import ProblemBound
 from accelopt.kernels.nki.referee.precision import Precision, contract_for, declared
+from accelopt.kernels.nki.referee.text_rules import check_text
 from accelopt.kernels.nki.requests import confirm, submit, submit_in_halves
 from accelopt.kernels.nki.text_without_paths import placeless, without_places
 from accelopt.knob_space import Parameter, Space
@@ -213,6 +214,15 @@ class NKI(Language):
         known = self.inspector.arguments(case, self.source(case)).values()
         formats = [one.dtype for one in known if one.shape]
         return contract_for(formats, self.options.precision, declared(self.reference(case)))
+
+    def text_refused(self, case: Case, source: str) -> str:
+        """By the referee's rules on text."""
+        published = self.options.scrutiny is Scrutiny.PUBLISHED
+        try:
+            check_text(self.inspector.write(case, source), None, published=published)
+        except KernelFailure as failure:
+            return failure.message if failure.status is Status.REFUSED else ""
+        return ""
 
     async def actions(self, node: Node, focus: str = "") -> Sequence[Action]:
         """Kernels by schedule where the kernel lifts: the fastest that a search finds, or for one that

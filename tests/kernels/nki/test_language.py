@@ -213,3 +213,13 @@ def test_a_start_that_only_hidden_inputs_find_fault_with_is_a_warning(tmp_path, 
     start, other = with_language(tmp_path, judged)
     assert start.status is Status.CORRECT and "hidden inputs" in start.message
     assert other.status is Status.WRONG_NUMBERS
+
+
+def test_text_that_no_kernel_needs_is_refused_before_it_is_judged(tmp_path, node):
+    async def refused(language):
+        return [
+            language.text_refused(node.case, text) for text in (KERNEL, KERNEL + "\nopen('x')\n")
+        ]
+
+    passed, opened = with_language(tmp_path, refused)
+    assert passed == "" and "open" in opened

@@ -13,7 +13,7 @@ from accelopt.hardware import TARGETS
 from accelopt.sim.dialects.dialect import trace_kernel as trace_by_dialect
 from accelopt.sim.dialects.neuronxcc import isa as nisa
 from accelopt.sim.dialects.neuronxcc import language as nl
-from accelopt.sim.kernel_loading import load, specs_of
+from accelopt.sim.kernel_loading import load
 from accelopt.sim.timing import profile
 from accelopt.sim.timing.gaps import engine_activity
 
@@ -102,7 +102,7 @@ CHUNKS = nki_kernel("""def kernel(x):
 def test_loads_that_come_in_time_are_said_to():
     """For the product that wants them, which the compiler does not know to come late."""
     x = np.zeros((1024, 512), np.float32)
-    program = trace_by_dialect(load(CHUNKS, "k.py").kernel, specs_of([x]), target="trn2")
+    program = trace_by_dialect(load(CHUNKS, "k.py").kernel, [x], target="trn2")
     found = profile(program, TARGETS["trn2"])
     [dma] = [one for one in engine_activity(found) if one.name == "dma"]
     timed = [gap for gap in dma.longest if gap.waited == "timed"]

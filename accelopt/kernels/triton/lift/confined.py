@@ -61,24 +61,20 @@ class LiftAnswer(Row):
     line: int = 0
 
 
-def lift_solution(
-    solution: Solution, definition: Definition, workload: Workload, seconds: float = LIFT_SECONDS
-) -> LiftedLaunches:
+def lift_solution(solution: Solution, definition: Definition, workload: Workload) -> LiftedLaunches:
     """What a solution of one of FlashInfer-Bench's definitions computes on a workload's shapes: its
     Algorithm has the inputs in the definition's order, and behind them the outputs where the solution
     is given those to fill. Raises NotTraced."""
     sources = {source.path: source.content for source in solution.sources}
     into = definition.outputs if passes_destination(solution, definition) else {}
     given = _given(definition, workload, into)
-    return lift_kernel(sources, solution.spec.entry_point, given, seconds)
+    return lift_kernel(sources, solution.spec.entry_point, given)
 
 
-def lift_reference(
-    definition: Definition, workload: Workload, seconds: float = LIFT_SECONDS
-) -> LiftedLaunches:
+def lift_reference(definition: Definition, workload: Workload) -> LiftedLaunches:
     """The same of the PyTorch reference in a definition. Raises NotTraced."""
     sources = {"reference.py": definition.reference}
-    return lift_kernel(sources, "reference.py::run", _given(definition, workload, {}), seconds)
+    return lift_kernel(sources, "reference.py::run", _given(definition, workload, {}))
 
 
 def _given(

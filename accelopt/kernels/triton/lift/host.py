@@ -23,7 +23,7 @@ import numpy as np
 
 from accelopt.algorithm.index import Index, digits
 from accelopt.algorithm.ir import Constant
-from accelopt.algorithm.linear import row_major
+from accelopt.algorithm.linear import reshaped_strides, row_major
 from accelopt.algorithm.traced_array import (
     NotTraced,
     TracedArray,
@@ -378,20 +378,10 @@ def _reshaped(elements: np.ndarray, wanted: Sequence[int]) -> np.ndarray | None:
     shape = [size // left if n == -1 else n for n in wanted]
     if math.prod(shape) != size:
         raise ValueError(f"a tensor of {size} elements has no shape {list(wanted)}")
-    runs: list[tuple[int, int]] = []  # of elements at equal distances, and how far they are apart
-    for extent, stride in zip(elements.shape, elements.strides, strict=True):
-        if extent > 1 and runs and runs[-1][1] == extent * stride:
-            runs[-1] = (runs[-1][0] * extent, stride)
-        elif extent > 1:
-            runs.append((extent, stride))
-    strides: list[int] = []
-    for extent in reversed(shape):
-        count, stride = runs.pop() if extent > 1 and runs else (1, 1)
-        if extent > 1 and count % extent:
-            return None
-        strides.insert(0, stride)
-        if count > extent > 1:
-            runs.append((count // extent, stride * extent))
+    strides = reshaped_strides(elements.shape, elements.strides, tuple(shape))
+    if strides is None:
+        return None
+    strides = tuple(s if n > 1 else 1 for n, s in zip(shape, strides, strict=True))
     return np.lib.stride_tricks.as_strided(elements, shape, strides)
 
 

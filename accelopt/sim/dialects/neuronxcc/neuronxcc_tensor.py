@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from accelopt.sim.affine import Affine
 from accelopt.sim.dialects.neuronxcc.assignment import assign
 from accelopt.sim.dialects.neuronxcc.builder import fail, parse_dtype
 from accelopt.sim.dialects.neuronxcc.index import MaskExpression
@@ -61,15 +60,11 @@ class NeuronxccTensor(TensorView):
         fits = self.strides[-1] == 1 and all(n * old % size == 0 for n in (*steps, self.shape[-1]))
         if not fits:
             fail(KernelValueError("view", f"cannot view {self!r} as {new}."))
-        offset = Affine(
-            self.offset.constant * old // size,
-            tuple((term, factor * old // size) for term, factor in self.offset.terms),
-        )
         return self.replaced(
             dtype=new,
             shape=(*self.shape[:-1], self.shape[-1] * old // size),
             strides=(*(stride * old // size for stride in self.strides[:-1]), 1),
-            offset=offset,
+            offset=self.offset * old // size,
         )
 
     def astype(self, dtype: Any) -> TensorView:

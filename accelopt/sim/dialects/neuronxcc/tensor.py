@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import linecache
 import math
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
-from accelopt.algorithm.linear import row_major
+from accelopt.algorithm.linear import reshaped_strides, row_major
 from accelopt.sim.access import Access, Indirect
 from accelopt.sim.affine import ZERO, Affine
 from accelopt.sim.call_sites import running_line
@@ -270,37 +269,6 @@ def whole(tensor: Tensor) -> TensorView:
     strides = row_major(tensor.shape[rank:])
     kind: type[TensorView] = current().conventions.view_type
     return kind(tensor, tensor.shape, (None,) * rank, ZERO, strides, tensor.dtype)
-
-
-@functools.lru_cache(maxsize=4096)
-def reshaped_strides(
-    shape: tuple[int, ...], strides: tuple[int, ...], wanted: tuple[int, ...]
-) -> tuple[int, ...] | None:
-    """Strides of the same elements in another shape, or None when that needs a copy."""
-    pairs = [(n, s) for n, s in zip(shape, strides, strict=True) if n != 1]
-    result: list[int] = []
-    used = 0
-    available, stride = 1, 1
-    for size in reversed(wanted):
-        if size == 1:
-            result.append(0)
-            continue
-        while available < size or available % size:
-            if used == len(pairs):
-                return None
-            n, s = pairs[-1 - used]
-            if available > 1 and s != stride * available:
-                return None
-            if available == 1:
-                stride = s
-            available *= n
-            used += 1
-        result.append(stride)
-        stride *= size
-        available //= size
-        if available == 1:
-            stride = 1
-    return tuple(reversed(result))
 
 
 def _sizes(arguments: tuple[Any, ...]) -> tuple[int, ...]:

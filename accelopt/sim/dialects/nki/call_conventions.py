@@ -12,11 +12,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from accelopt.algorithm.linear import reshaped_strides
 from accelopt.hardware import TARGETS
 from accelopt.sim import dtypes
 from accelopt.sim.dialects.neuronxcc import assignment, builder
 from accelopt.sim.dialects.neuronxcc.builder import fail, refuse
-from accelopt.sim.dialects.neuronxcc.tensor import TensorView, reshaped_strides
+from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.dialects.nki import versions
 from accelopt.sim.errors import KernelTypeError, KernelValueError
 from accelopt.sim.program import Engine

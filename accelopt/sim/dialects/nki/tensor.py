@@ -214,10 +214,7 @@ class NkiTensor(NeuronxccTensor):
 
     def broadcast(self, dim: int, size: int) -> NkiTensor:
         """A dimension of length 1 repeated, without copying."""
-        at = self._free_dimension(dim, "broadcast")
-        if self.shape[at] != 1:
-            said = f"dimension {dim} of {self.shape} has length {self.shape[at]}, not 1."
-            fail(KernelValueError("broadcast", said))
+        at = self._single(dim, "broadcast")
         return self._dims(at, ((int(size), 0),))
 
     def expand_dim(self, dim: int) -> NkiTensor:
@@ -234,10 +231,7 @@ class NkiTensor(NeuronxccTensor):
 
     def squeeze_dim(self, dim: int) -> NkiTensor:
         """Without a dimension of length 1."""
-        at = self._free_dimension(dim, "squeeze_dim")
-        if self.shape[at] != 1:
-            said = f"dimension {dim} of {self.shape} has length {self.shape[at]}, not 1."
-            fail(KernelValueError("squeeze_dim", said))
+        at = self._single(dim, "squeeze_dim")
         return self._dims(at, ())
 
     def reshape_dim(self, dim: int, shape: Any) -> NkiTensor:
@@ -303,10 +297,7 @@ class NkiTensor(NeuronxccTensor):
         if offset is not None:
             start = number_or_index(offset) + self._part[0] * old // new
         else:
-            start = Affine(
-                self.offset.constant * old // new,
-                tuple((term, factor * old // new) for term, factor in self.offset.terms),
-            )
+            start = self.offset * old // new
         pairs = [(int(count), int(stride)) for stride, count in pattern]
         if vector_offset is not None and pairs:
             pairs[0] = (pairs[0][0], 0)  # read from the tensor's shape (nki-aps.rst)
@@ -373,10 +364,14 @@ class NkiTensor(NeuronxccTensor):
             fail(KernelValueError("dimension", f"{self!r} has no dimension {dim}."))
         return int(dim) % self.ndim
 
-    def _free_dimension(self, dim: int, name: str) -> int:
+    def _single(self, dim: int, name: str) -> int:
+        """A dimension of length 1 that is not that of the partitions."""
         at = self._dimension(dim)
         if self.on_chip and at == 0:
             fail(_partition_moves(name))
+        if self.shape[at] != 1:
+            said = f"dimension {dim} of {self.shape} has length {self.shape[at]}, not 1."
+            fail(KernelValueError(name, said))
         return at
 
     def _of(self, pairs: Any, **changes: Any) -> NkiTensor:

@@ -14,7 +14,7 @@ from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.starts import starting_nests
 from accelopt.sim import compute
 from accelopt.sim.dialects.dialect import trace_kernel
-from accelopt.sim.kernel_loading import load, specs_of
+from accelopt.sim.kernel_loading import load
 from accelopt.sim.program import Program
 
 
@@ -27,7 +27,7 @@ class Lifted(NamedTuple):
 
 
 def traced(text: str, given: Sequence[np.ndarray], target: str = "trn2") -> Program:
-    return trace_kernel(load(text, "kernel.py").kernel, specs_of(given), target=target)
+    return trace_kernel(load(text, "kernel.py").kernel, given, target=target)
 
 
 def lifted(text: str, given: Sequence[np.ndarray], target: str = "trn2") -> Lifted:

@@ -94,7 +94,7 @@ HOSTILE = {
     "a flood": (f"{HEAD}while True:\n    print('x' * 100000)\n", "flooded its output"),
     "a full disk": (
         f"{HEAD}f = open('x', 'wb')\nwhile True:\n    f.write(bytes(1 << 20))\n",
-        "File too large|filled the disk",
+        "File too large|filled ",
     ),
     "endless recursion": (f"{HEAD}def f():\n    f()\nf()\n", "k.py:4: "),
     "lines of ours": (f"{HEAD}raise BaseException('a\\naccelopt: fine')\n", r"a \| accelopt: fine"),

@@ -14,7 +14,7 @@ from accelopt.sim.dialects.dialect import (
     wrong_dialect,
 )
 from accelopt.sim.errors import KernelError
-from accelopt.sim.kernel_loading import load, specs_of
+from accelopt.sim.kernel_loading import load
 
 OLD = neuronxcc_kernel("""def kernel(a):
     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
@@ -36,7 +36,7 @@ def test_both_dialects_run_in_one_process():
     for text, dialect, target in ((OLD, "neuronxcc", "trn1"), (NEW, "nki", "trn2")):
         kernel = load(text, f"{dialect}.py").kernel
         assert dialect_of(kernel) == dialect == dialect_of_source(text)
-        program = trace_kernel(kernel, specs_of([A]))
+        program = trace_kernel(kernel, [A])
         rules.check(program)
         assert program.target == target
         (result,) = execute(program, [A])
@@ -62,7 +62,7 @@ def test_a_kernel_that_mixes_the_dialects_is_told_so_in_one_sentence(line, told)
     text = text.replace("    nisa.dma_copy(dst=out", f"    {line}\n    nisa.dma_copy(dst=out")
     kernel = load(text, "mixed.py").kernel
     with pytest.raises(KernelError, match="mixes the dialects") as refused:
-        trace_kernel(kernel, specs_of([A]))
+        trace_kernel(kernel, [A])
     assert refused.value.source.file == "mixed.py"
     assert "accelopt translate" in refused.value.mend
     assert refused.value.source.line == told
@@ -98,5 +98,5 @@ def test_files_of_equal_text_keep_their_own_names():
         "import neuronxcc.nki as nki\nimport neuronxcc.nki.typing as typing",
     )
     for file in ("first.py", "second.py"):
-        program = trace_kernel(load(text, file).kernel, specs_of([A]))
+        program = trace_kernel(load(text, file).kernel, [A])
         assert {node.source.file for _, node in program.walk()} == {file}

@@ -12,7 +12,6 @@ from accelopt.hardware import TRN3
 from accelopt.sim.dialects.dialect import trace_kernel
 from accelopt.sim.dtypes import FORMATS
 from accelopt.sim.errors import KernelError
-from accelopt.sim.kernel_loading import specs_of
 from accelopt.sim.serial.reading import loads
 from accelopt.sim.serial.writing import dumps
 from accelopt.sim.timing.machine.pricing import price
@@ -286,7 +285,7 @@ def test_an_older_generation_is_told_of_all_that_it_lacks(nki_text):
     found = []
     trace_kernel(
         nki_text(matmul_text(E4M3, E4M3)).kernel,
-        specs_of(drawn(E4M3, E4M3)),
+        drawn(E4M3, E4M3),
         target="trn2",
         report=found.append,
     )

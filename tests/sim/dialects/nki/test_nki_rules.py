@@ -147,9 +147,8 @@ def test_every_violation_is_collected(nki_text):
     text = KERNEL.format(line="nisa.memset(dst=number, value=2.0); nl.add(t, t[:, 0:1])")
     nki_text(text)
     from accelopt.sim.dialects.dialect import trace_kernel
-    from accelopt.sim.kernel_loading import specs_of
 
-    trace_kernel(nki_text(text).kernel, specs_of([A]), report=found.append)
+    trace_kernel(nki_text(text).kernel, [A], report=found.append)
     assert [error.identifier for error in found][:1] == ["memset_value"]
     assert len(found) == 2
 

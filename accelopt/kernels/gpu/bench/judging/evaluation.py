@@ -6,6 +6,7 @@ import time
 
 from accelopt.evaluation import Evaluation, Status
 from accelopt.kernels.gpu.bench.files import index_tensors
+from accelopt.kernels.gpu.bench.files.tracefiles import Solution
 from accelopt.kernels.gpu.bench.gpu_lock import gpu_lock, scratch
 from accelopt.kernels.gpu.bench.judging.evaluation_task import Task
 from accelopt.kernels.gpu.bench.judging.reply_rules import NOT_JUDGED, Ended
@@ -18,9 +19,7 @@ from accelopt.sandbox import scratch_folder
 def evaluate(task: Task) -> Verdict:
     """Check and time one solution; whatever it does, the result is a Verdict."""
     begin = time.monotonic()
-    found = [] if task.rival else violations(task.solution)
-    if found:
-        message = "forbidden in the source: " + "; ".join(str(item) for item in found[:5])
+    if message := "" if task.rival else text_refused(task.solution):
         return Verdict(evaluation=Evaluation(status=Status.REFUSED, message=message))
     index_tensors.materialise(task.root, task.definition, task.workload.workload)
     verdict = _judged(task)
@@ -30,6 +29,12 @@ def evaluate(task: Task) -> Verdict:
     seconds = time.monotonic() - begin
     evaluation = verdict.evaluation.model_copy(update={"seconds": seconds})
     return verdict.model_copy(update={"evaluation": evaluation})
+
+
+def text_refused(solution: Solution) -> str:
+    """Why a solution's text alone is refused; empty where it is not."""
+    found = "; ".join(map(str, violations(solution)[:5]))
+    return f"forbidden in the source: {found}" if found else ""
 
 
 def _judged(task: Task, *, alone: bool = False) -> Verdict:
