@@ -22,7 +22,7 @@ import json
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -77,8 +77,10 @@ def published(folders: list[Path]) -> Iterator[Case]:
     """The kernels with published timings whose sources the folders have."""
     for target in ("trn1", "trn2"):
         for one in corpus(target, folders):
-            if one.program is not None:
-                yield Case(f"{one.family}: {one.name}", one.program, one.compiler)
+            for number, program in enumerate(one.programs() if one.programs else ()):
+                yield Case(
+                    f"{one.family}: {one.name} {number}", partial(replace, program), one.compiler
+                )
 
 
 def replay(case: Case, exact: bool = False) -> Row:

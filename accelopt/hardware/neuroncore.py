@@ -255,7 +255,7 @@ class Hardware(Sourced):
     )
     # How far predictions can be trusted.
     least_measured: float = measured(
-        0.865,
+        0.91,
         "1",
         "eight of ten kernels of a source that nothing was learned from measure between this and "
         "most_measured times their prediction (benchmarks/timing_intervals.py, 28 families of nine "
@@ -263,7 +263,7 @@ class Hardware(Sourced):
     )
     most_measured: float = measured(1.22, "1", "as least_measured")
     gain_spread: float = measured(
-        1.20,
+        1.19,
         "1",
         "eight of ten gains from one version of such a kernel to another measure between the predicted "
         "one over this and times this (benchmarks/timing_intervals.py)",
@@ -283,11 +283,6 @@ class Hardware(Sourced):
     )
     vector_scalar_psum_exclusive: bool = documented(
         True, "1", f"{_ARCH}: they cannot access PSUM in parallel"
-    )
-    copies_alternate: bool = measured(
-        False,
-        "1",
-        "NKIBench: all copies whose engine is open are ScalarE's, which excludes VectorE from PSUM",
     )
     vector_fast_modes: bool = documented(
         False, "1", "trainium2_arch.rst: 2x and 4x modes for 16-bit data"

@@ -5,7 +5,7 @@
 | `trn1_nkibench.csv` | fourteen kernels with all counters | zhang677/AccelOpt |
 | `trn1_tutorials.csv` | fifteen timings | the SDK's matmul and mamba tutorials, 2.26.1 |
 | `trn1_variants.csv` | versions of a layernorm and a conv1d, P99 of ten runs | ucb-bar/autocomp |
-| `trn2_instructions.csv` | kinds of instructions, spacings, packets, windows of eight profiles of attention | allenkchau/trainium-kernel-fusion |
+| `trn2_instructions.csv` | kinds of instructions, spacings, packets and what comes before them, windows of eight profiles of attention | allenkchau/trainium-kernel-fusion |
 | `trn2_kernels.csv` | versions of eight problems, shares of the engines; its p50, which is half of what a profile says | Jerry2423/kda-for-trainium |
 | `trn2_public.csv` | settings and kernels of six projects, each with its own clock (`measured_how`); empty where the compiler refused, with the `error` | the repository in each row |
 

@@ -188,7 +188,7 @@ def test_no_rate_is_above_its_documented_peak(target, dtype):
     spec, peaks = TARGETS[target], PEAKS[target]
     found = fastest(spec, dtype)
     assert {*found} == {name for name in peaks if name in ("dma", "hbm") or dtype in name}
-    assert {name: rate for name, rate in found.items() if rate > peaks[name]} == {}
+    assert {name: rate for name, rate in found.items() if rate > peaks[name] * (1 + 1e-9)} == {}
     assert spec.hbm_bytes_per_ns * 1e9 <= peaks["hbm"]
     clocks = ("tensor_ghz", "vector_ghz", "scalar_ghz", "dma_bytes_per_ns", "hbm_bytes_per_ns")
     twice = fastest(replace(spec, **{name: 2 * getattr(spec, name) for name in clocks}), "fp32")

@@ -274,16 +274,14 @@ def _in_sequential_loop(item: Instances) -> bool:
 
 
 def _rows_for_broadcast(stream: Stream) -> set[Operation]:
-    """Loads, in loops or repeated, of one row that is only ever spread over partitions, and the
-    spreading: mamba (NKIBench, and mamba_v2 of trn2, which Python unrolls) repeats both for every
-    channel tile."""
-    wanted = Counter(_row_loaded(item) for item in stream.instances if not item.loops)
+    """Loads, in loops, of one row that is only ever spread over partitions, and the spreading: mamba
+    (NKIBench) repeats both for every channel tile, mamba_v2 of trn2, which Python unrolls, does not."""
     rows = [
         item.operation
         for item in stream.instances
-        if item.form.is_dma
+        if item.loops
+        and item.form.is_dma
         and any(access.partitions == 1 for access in item.form.writes[:1])
-        and (item.loops or wanted[_row_loaded(item)] > 1)
     ]
     if not rows:
         return set()
@@ -298,14 +296,6 @@ def _rows_for_broadcast(stream: Stream) -> set[Operation]:
             found.add(operation)
             found.update(users)
     return found
-
-
-def _row_loaded(item: Instances) -> tuple[object, ...]:
-    """What a transfer outside of loops reads."""
-    if not (item.form.is_dma and item.operation.reads):
-        return ()
-    source = item.operation.reads[0]
-    return source.tensor, source.offset, source.shape
 
 
 def _signatures(stream: Stream) -> list[int | None]:

@@ -2,9 +2,10 @@
 
 Where the two engines may reach PSUM at the same time, the compiler gives each of them about half of
 the tiles that leave it: bmm (trn2_kernels.csv) counts as many instructions on one as on the other,
-where its source names neither. Copies from SBUF to SBUF are shared out on trn1 as well (a convolution
-that does little else was predicted 1.6 times too slow with all of them on one engine). The next copy
-goes to the engine that has had less to do so far.
+where its source names neither; on trn1, where they may not, all of NKIBench's are ScalarE's. Copies
+from SBUF to SBUF are shared out there as well (a convolution that does little else was predicted 1.6
+times too slow with all of them on one engine). The next copy goes to the engine that has had less to
+do so far.
 """
 
 from __future__ import annotations
@@ -59,6 +60,6 @@ def _is_open(operation: Operation, spec: Hardware) -> bool:
         return False
     accesses = (*operation.reads, *operation.writes)
     in_sbuf = all(access.tensor.buffer is Buffer.SBUF for access in accesses)
-    if not in_sbuf and not spec.copies_alternate:
+    if not in_sbuf and spec.vector_scalar_psum_exclusive:
         return False
     return instruction is None or instruction.engine is Engine.UNASSIGNED

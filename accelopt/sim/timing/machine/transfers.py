@@ -27,7 +27,8 @@ ACCESS_BYTES = 64
 
 RINGS = ("static", "software", "sync", "scalar")
 """Who makes a transfer's descriptors: the host before the run, or while it runs GpSimd's software or the
-hardware beside one of two engines (nki-dge.rst)."""
+hardware beside one of two engines (nki-dge.rst). What the compiler adds itself is known before."""
+SOFTWARE = RINGS.index("software")
 
 
 class Transfer(NamedTuple):
@@ -173,7 +174,7 @@ def _copy(form: Operation, spec: Hardware, bounds: CompilerBounds) -> _Copy:
     # Of an exchange between cores each knows one side; both are alike.
     source, target = (form.reads or form.writes)[0], (form.writes or form.reads)[0]
     chip = next((a for a in (target, source) if a.tensor.buffer.on_chip), None)
-    attributes = form.instruction.attributes if form.instruction else {}
+    attributes = form.instruction.attributes if form.instruction else {"descriptors": "static"}
     transposed = bool(attributes.get("transpose"))
     descriptors = str(attributes.get("descriptors") or bounds.descriptors)
     return _Copy(
