@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import functools
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from accelopt.kernels.nki.nests.axis_positions import FreeNames
+from accelopt.kernels.nki.nests.axis_positions import FreeNames, without_number
+from accelopt.kernels.nki.nests.statement_trees import declared, made_of, text_of, trees
 from accelopt.kernels.nki.nests.statements import (
     Comment,
     Each,
@@ -16,7 +18,10 @@ from accelopt.kernels.nki.nests.statements import (
     If,
     Line,
     NestNode,
+    names_of,
     settled,
+    variables,
+    with_names,
 )
 
 LEAST_SAVED = 12
@@ -25,14 +30,7 @@ MOST_TRIED = 64
 """Runs of statements that may be such bodies."""
 MOST_COLUMNS = 6
 """Values that may differ from body to body: more than those are no table that one reads."""
-_TOKEN = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e-?\d+)?(?![\w.])|[A-Za-z_]\w*|\s+|.", re.DOTALL)
-_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
-_NAME = re.compile(r"[A-Za-z_]\w*")
-_DECLARED = re.compile(r"^((?:\w+, )*\w+) = ", re.MULTILINE)
-_COPY = re.compile(r"_\d+$")
-_TILE = re.compile(r"(\w+) = nl\.(?:ndarray|zeros)\(.*buffer=nl\.(?:sbuf|psum)\)$")
-_OWN = re.compile(r"(?<![\w.])(?!nl\b|nisa\b)[A-Za-z_]\w*(?![\w=])")
-"""A name that a kernel gives: of a tile, an array or a loop's variable."""
+MODULES = ("nl", "nisa")
 
 
 class _Apart(Exception):
@@ -42,18 +40,18 @@ class _Apart(Exception):
 def rerolled(nodes: Sequence[NestNode], names: FreeNames) -> list[NestNode]:
     """Statements in which those bodies, too, are written once whose names differ, and whose lines run on the same
     engines though some may run on others."""
-    return folded(settled(folded(nodes, names)), names, alike=_form)
+    return folded(settled(folded(nodes, names)), names, named=False)
 
 
 def folded(
     nodes: Sequence[NestNode], names: FreeNames, around: frozenset[str] = frozenset(),
-    alike: Callable[[str], str] | None = None,
+    named: bool = True,
 ) -> list[NestNode]:  # fmt: skip
     """Statements with bodies that repeat each other written once, in a static loop; `around` are names that
-    others use, and texts for which `alike` gives the same may be written once."""
-    found = _declared_late(nodes) if alike else list(nodes)
-    keys = [_key(node, alike or _shape) for node in found]
-    used = [_named(node) for node in found]
+    others use. Bodies are alike where names differ in their numbers alone, or by whatever they are `named`."""
+    found = list(nodes) if named else _declared_late(nodes)
+    keys = [_key(node, named) for node in found]
+    used = [names_of(node) for node in found]
 
     def without(first: int, last: int) -> frozenset[str]:
         return around.union(*used[:first], *used[last:])
@@ -65,10 +63,10 @@ def folded(
             made = _Folding(groups, names).made(without(first, last))
         except _Apart:
             continue
-        before = folded(found[:first], names, without(0, first), alike)
-        return [*before, made, *folded(found[last:], names, without(last, len(found)), alike)]
+        before = folded(found[:first], names, without(0, first), named)
+        return [*before, made, *folded(found[last:], names, without(last, len(found)), named)]
     return [
-        replace(node, body=folded(node.body, names, without(n, n + 1), alike))
+        replace(node, body=folded(node.body, names, without(n, n + 1), named))
         if isinstance(node, (For, If, Each))
         else node
         for n, node in enumerate(found)
@@ -80,26 +78,17 @@ def _declared_late(nodes: Sequence[NestNode]) -> list[NestNode]:
     found: list[NestNode] = []
     waiting: dict[str, NestNode] = {}
     for node in nodes:
-        declared = _TILE.match(node.forms[0].text) if isinstance(node, Line) else None
-        if declared:
-            waiting[declared[1]] = node
+        own = trees(node.forms[0].text) if isinstance(node, Line) else ()
+        tile = declared(own[0]) if len(own) == 1 else None
+        if tile:
+            waiting[tile.name] = node
             continue
-        found += [waiting.pop(name) for name in [*waiting] if name in _named(node)]
+        found += [waiting.pop(name) for name in [*waiting] if name in names_of(node)]
         found.append(node)
     return [*found, *waiting.values()]
 
 
-def _named(node: NestNode) -> set[str]:
-    """The names in a statement."""
-    return set().union(*map(_names_in, _texts(node)))
-
-
-@functools.lru_cache(maxsize=16384)  # kernels of one search have most of their text in common
-def _names_in(text: str) -> frozenset[str]:
-    return frozenset(_NAME.findall(text))
-
-
-def _repeats(keys: Sequence[str], sizes: Sequence[int]) -> list[tuple[int, int, int]]:
+def _repeats(keys: Sequence[object], sizes: Sequence[int]) -> list[tuple[int, int, int]]:
     """Runs of equal keys that follow one another: where, how long, how often; those first that save most."""
     found: list[tuple[int, int, int, int]] = []
     for length in range(1, len(keys) // 2 + 1):
@@ -119,44 +108,40 @@ def _size(node: NestNode) -> int:
     return 1 + sum(map(_size, node.body)) if isinstance(node, (For, If, Each)) else 1
 
 
-def _texts(node: NestNode) -> Iterator[str]:
-    if isinstance(node, Line):
-        yield from (form.text for form in node.forms)
-    elif isinstance(node, For):
-        yield node.variable
-    elif isinstance(node, Each):
-        yield " ".join((*node.names, *(text for row in node.rows for text in row)))
-    for inner in node.body if isinstance(node, (For, If, Each)) else ():
-        yield from _texts(inner)
-
-
-def _key(node: NestNode, alike: Callable[[str], str]) -> str:
+def _key(node: NestNode, named: bool) -> object:
     """What two statements have in common that may be written once."""
     if isinstance(node, Line):
-        return "\n".join(f"{form.engine} {alike(form.text)}" for form in node.forms)
+        return tuple((form.engine, _shape(form.text, named)) for form in node.forms)
     if isinstance(node, For):
-        inner = "\n".join(_key(own, alike) for own in node.body)
-        return f"{node.kind} {alike(node.variable)}:\n{inner}\n:"
-    named = isinstance(node, Comment) and alike is _shape
-    return f"# {node}" if named else "#" if isinstance(node, Comment) else f"{id(node)}"
+        return node.kind, _shape(node.variable, named), *(_key(own, named) for own in node.body)
+    if isinstance(node, Comment):
+        return "#", node.text if named else ""
+    return id(node)
 
 
-@functools.lru_cache(maxsize=16384)
-def _shape(text: str) -> str:
-    """A text without numbers, also those of names."""
-    return "".join(
-        "#" if _NUMBER.fullmatch(token) else _COPY.sub("", token) for token in _TOKEN.findall(text)
-    )
+@functools.lru_cache(maxsize=16384)  # kernels of one search have most of their text in common
+def _shape(text: str, named: bool) -> object:
+    """A text without numbers, also those of names; without its own names where bodies are not `named`."""
+    return _shape_of([*trees(text)], named)
 
 
-def _form(text: str) -> str:
-    """A text without numbers and names of its own."""
-    return _shape(_OWN.sub("@", text))
+def _shape_of(node: object, named: bool) -> object:
+    if isinstance(node, ast.Name):
+        return node.id if node.id in MODULES else without_number(node.id) if named else "@"
+    if isinstance(node, ast.AST):
+        parts = (getattr(node, name) for name in node._fields)
+        return "#" if _is_number(node) else (type(node), *(_shape_of(p, named) for p in parts))
+    return tuple(_shape_of(part, named) for part in node) if isinstance(node, list) else node
+
+
+def _is_number(node: object) -> bool:
+    value = node.value if isinstance(node, ast.Constant) else None
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 @dataclass
 class _Folding:
-    """Groups of statements of one form, and what they differ in: by the values in all of them, the place
+    """Groups of statements of one form, and what they differ in: by the values in all of them, the name
     that stands for them."""
 
     groups: list[list[NestNode]]
@@ -165,15 +150,11 @@ class _Folding:
 
     def made(self, outside: frozenset[str]) -> Each:
         """One body for all groups. Raises _Apart where others use a name of theirs, or too much differs."""
-        texts = ["\n".join(t for node in group for t in _texts(node)) for group in self.groups]
         self.own = [
-            {
-                *_NAME.findall(" ".join(_DECLARED.findall(text))),
-                *(v for node in group for v in _variables(node)),
-            }
-            for text, group in zip(texts, self.groups, strict=True)
+            {name for node in group for name in (*names_of(node, stored=True), *variables(node))}
+            for group in self.groups
         ]
-        used = [set(_NAME.findall(text)) for text in texts]
+        used = [{name for node in group for name in names_of(node)} for group in self.groups]
         for n, own in enumerate(self.own):
             elsewhere = outside.union(*(names for m, names in enumerate(used) if m != n))
             if own & elsewhere:
@@ -190,19 +171,22 @@ class _Folding:
             raise _Apart
         said: dict[str, str] = {}
         for column in rows:
-            base = _COPY.sub("", column[0]) if _NAME.fullmatch(column[0]) else "size"
+            base = without_number(column[0]) if column[0].isidentifier() else "size"
             said[self.columns[column]] = self.names.new(f"{base}_here")
         names = list(said.values())
         index = self.names.new("part") if any(lines.values()) or not rows else ""
         for column, place in self.columns.items():
             if line := lines[column]:
-                said[place] = _along(index, *line)
+                step, first = line
+                said[place] = f"{index} + {first}" if step == 1 else f"{index} * {step} + {first}"
         if index:
             names.insert(0, index)
             rows.insert(0, tuple(map(str, range(len(self.groups)))))
         whole = len(names) == 1 and names[0] == index
         table = () if whole else tuple(zip(*rows, strict=True))
-        return Each(tuple(names), len(self.groups), [_spelled(node, said) for node in body], table)
+        return Each(
+            tuple(names), len(self.groups), [with_names(node, said) for node in body], table
+        )
 
     def node(self, same: Sequence[NestNode], weights: Sequence[float]) -> NestNode:
         """One statement for one of each group, which run `weights` times as often as on average."""
@@ -230,16 +214,24 @@ class _Folding:
 
     def text(self, texts: Sequence[str]) -> str:
         """One text for one of each group."""
-        pieces = [_TOKEN.findall(text) for text in texts]
-        made: list[str] = []
-        for same in zip(*pieces, strict=True):
-            if _NAME.fullmatch(same[0]):
-                made.append(self.named(same))
-            elif len(set(same)) == 1:
-                made.append(same[0])
-            else:
-                made.append(self.column(same))
-        return "".join(made)
+        if len({_shape(text, False) for text in texts}) > 1:
+            raise _Apart
+        return text_of(map(self.tree, zip(*map(trees, texts), strict=True)))
+
+    def tree(self, same: Sequence[Any]) -> Any:
+        """One part of a tree for those of each group."""
+        first = same[0]
+        if isinstance(first, list):
+            return [self.tree(parts) for parts in zip(*same, strict=True)]
+        if isinstance(first, ast.Name):
+            return ast.Name(self.named(tuple(name.id for name in same)), first.ctx)
+        if _is_number(first):
+            values = tuple(repr(number.value) for number in same)
+            return ast.Name(self.column(values)) if len(set(values)) > 1 else first
+        if isinstance(first, ast.AST):
+            parts = {name: self.tree([getattr(n, name) for n in same]) for name in first._fields}
+            return made_of(first, parts)
+        return first
 
     def named(self, same: tuple[str, ...]) -> str:
         """A name of each group's own by that in the first; another one by a column."""
@@ -256,46 +248,13 @@ class _Folding:
 
     def column(self, same: tuple[str, ...]) -> str:
         """What stands for values that differ."""
-        return self.columns.setdefault(same, f"\0{len(self.columns)}\0")
-
-
-def _variables(node: NestNode) -> Iterator[str]:
-    if isinstance(node, For):
-        yield node.variable
-        for inner in node.body:
-            yield from _variables(inner)
+        return self.columns.setdefault(same, f"__{len(self.columns)}")
 
 
 def _line(column: Sequence[str]) -> tuple[int, int] | None:
     """The step and the first of whole numbers at equal distances."""
-    if any(not re.fullmatch(r"-?\d+", number) for number in column):
+    if not all(number.removeprefix("-").isdigit() for number in column):
         return None
     first, step = int(column[0]), int(column[1]) - int(column[0])
     fits = all(int(number) == first + step * n for n, number in enumerate(column))
     return (step, first) if fits else None
-
-
-def _along(index: str, step: int, first: int) -> str:
-    """A number of a line, by its index."""
-    text = index if step == 1 else f"{index} * {step}"
-    return f"{text} + {first}".replace("+ -", "- ") if first else text
-
-
-_PLACE = re.compile("(?P<before>[-*/%] ?)?(?P<place>\0\\d+\0)(?P<after> ?[*/%])?")
-
-
-def _spelled(node: NestNode, said: Mapping[str, str]) -> NestNode:
-    """A statement with what columns are called."""
-
-    def one(match: re.Match[str]) -> str:
-        text, before, after = said[match["place"]], match["before"] or "", match["after"] or ""
-        apart = " " in text and (before or after)
-        return f"{before}({text}){after}" if apart else f"{before}{text}{after}"
-
-    if isinstance(node, Line):
-        forms = (form._replace(text=_PLACE.sub(one, form.text)) for form in node.forms)
-        return Line(tuple(forms), node.moved)
-    if isinstance(node, For):
-        body = [_spelled(inner, said) for inner in node.body]
-        return replace(node, body=body, count=_PLACE.sub(one, node.count))
-    return node

@@ -21,7 +21,8 @@ from accelopt.kernels.nki.nests.nest import (
     in_terms,
 )
 from accelopt.kernels.nki.nests.nest import ready as readied
-from accelopt.kernels.nki.nests.statements import NestNode, Price, price, rendered
+from accelopt.kernels.nki.nests.rendering import rendered
+from accelopt.kernels.nki.nests.statements import NestNode, Price, price
 from accelopt.kernels.nki.nests.value_graphs import Reading
 from accelopt.kernels.nki.nests.wrapping import wrapped
 from accelopt.parsing import parse_expression, parse_python

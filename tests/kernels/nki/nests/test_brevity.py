@@ -3,9 +3,9 @@
 import pytest
 
 from accelopt.kernels.nki.nests.axis_positions import FreeNames
-from accelopt.kernels.nki.nests.brevity import brief
 from accelopt.kernels.nki.nests.loop_rerolling import folded, rerolled
-from accelopt.kernels.nki.nests.statements import Comment, Form, Line, NestNode, rendered
+from accelopt.kernels.nki.nests.rendering import rendered
+from accelopt.kernels.nki.nests.statements import Comment, Form, Line, NestNode, line
 from accelopt.kernels.nki.nests.wrapping import compact
 
 
@@ -31,8 +31,9 @@ def declared(name: str, width: int = 8, dtype: str = "float32", buffer: str = "s
 def test_a_tile_that_one_instruction_makes_is_not_declared(
     declaration: str, statement: str, made: str
 ) -> None:
-    lines = brief([declared("x"), "nisa.dma_copy(dst=x[...], src=a[:, :])", declaration,
-                   *statement.split("\n"), "nisa.dma_copy(dst=b[:, :], src=y[...])"])  # fmt: skip
+    text = [declared("x"), "nisa.dma_copy(dst=x[...], src=a[:, :])", declaration, statement,
+            "nisa.dma_copy(dst=b[:, :], src=y[...])"]  # fmt: skip
+    lines = [text[4:] for text in rendered([*map(line, text)])]
     assert lines[:2] == [declared("x"), "nisa.dma_copy(dst=x, src=a[:, :])"]
     assert lines[-1] == "nisa.dma_copy(dst=b[:, :], src=y)"
     assert lines[2:-1] == [made] if made else lines[2] == declaration

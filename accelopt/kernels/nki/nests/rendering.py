@@ -1,0 +1,164 @@
+"""Statements of a kernel as text, in few words: all of a tile by its name, a result as the tile that an instruction
+makes, where nothing else was to be declared for it (neuronxcc), and loops by as few names as will do."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from accelopt.kernels.nki.nests.axis_positions import without_number
+from accelopt.kernels.nki.nests.statement_trees import (
+    Declared,
+    assigned,
+    declared,
+    mapped,
+    trees,
+    whole_tile,
+    written,
+)
+from accelopt.kernels.nki.nests.statements import (
+    Comment,
+    Each,
+    For,
+    If,
+    Line,
+    NestNode,
+    line,
+    names_of,
+    settled,
+    texts,
+    variables,
+)
+
+IN_PSUM = ("nc_transpose", "nc_matmul")
+"""Instructions whose results stand in PSUM."""
+
+
+def rendered(nodes: list[NestNode]) -> list[str]:
+    """The lines of a function's body, engines chosen. Loops that are not inside each other may have one name.
+
+    before: y = nl.ndarray((nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
+            y[0:128, 0:512] = nisa.activation(op=nl.exp, data=x[0:128, 0:512])
+    after:  y = nisa.activation(op=nl.exp, data=x)
+    """
+    found = [text for node in settled(nodes) for text in texts(node)]
+    tiles = {tile.name: tile for text in found for tile in map(declared, trees(text)) if tile}
+    ranges = {name: [f"0:{count}" for count in tile.shape] for name, tile in tiles.items()}
+    times = Counter(name for text in found for name in written(text))
+    loops = {name for node in nodes for name in variables(node)}
+    return [*_Text(tiles, ranges, times, loops).block(nodes, {}, "    ")]
+
+
+@dataclass(frozen=True)
+class _Text:
+    """Who knows the tiles of a kernel, all ranges of each, how often each is written, and the names of loops."""
+
+    tiles: Mapping[str, Declared]
+    ranges: Mapping[str, list[str]]
+    times: Mapping[str, int]
+    loops: set[str]
+
+    def block(
+        self, nodes: Sequence[NestNode], called: Mapping[str, str], pad: str
+    ) -> Iterator[str]:
+        """The lines of a block, in which loops around it are `called` otherwise."""
+        nodes = [*_flat(nodes)]
+        found: list[ast.stmt | None] = [
+            self.shorter(trees(node.forms[0].text)[0], called) if isinstance(node, Line) else None
+            for node in nodes
+        ]
+        for n, statement in enumerate(found):
+            tile = declared(statement) if statement else None
+            if tile and self.times[tile.name] == 1:
+                later = range(n + 1, len(nodes))
+                at = next((m for m in later if tile.name in names_of(nodes[m])), n)
+                into, value = assigned(found[at])
+                if into and whole_tile(into) == tile.name and self.is_made(tile, value):
+                    found[n] = None
+                    found[at] = ast.Assign([ast.Name(tile.name, ast.Store())], value, lineno=0)
+        inside = f"{pad}    "
+        for node, statement in zip(nodes, found, strict=True):
+            if isinstance(node, For):
+                name = without_number(node.variable)
+                if name not in self.loops or name in called.values():
+                    name = node.variable
+                yield f"{pad}for {name} in nl.{node.kind}({node.count or node.extent}):"
+                yield from self.block(node.body, {**called, node.variable: name}, inside)
+            elif isinstance(node, Each):
+                rows = ", ".join(f"({', '.join(row)})" for row in node.rows)
+                count = f"({rows})" if rows else f"nl.static_range({node.count})"
+                yield f"{pad}for {', '.join(node.names)} in {count}:"
+                yield from self.block(node.body, called, inside)
+            elif isinstance(node, If):
+                yield f"{pad}if {node.condition}:"
+                yield from self.block(node.body, called, inside)
+            elif isinstance(node, Comment):
+                yield f"{pad}# {node.text}"
+            elif statement:
+                yield f"{pad}{ast.unparse(statement)}"
+
+    def shorter(self, statement: ast.stmt, called: Mapping[str, str]) -> ast.stmt:
+        """A statement with whole tiles by their names, and with the names of loops."""
+
+        def change(node: ast.AST) -> ast.AST | None:
+            match node:
+                case ast.Name(id=name) if name in called:
+                    return ast.Name(called[name], node.ctx)
+                case ast.Attribute(value=ast.Subscript() as inner) if whole_tile(inner):
+                    return node
+                case ast.Subscript(value=tile, ctx=ast.Load()) if self.whole(node):
+                    return tile
+                case ast.Subscript(value=tile) if self.whole(node):
+                    return ast.Subscript(tile, ast.Constant(...), node.ctx)
+            return None
+
+        made: ast.stmt = mapped(statement, change)
+        return made
+
+    def whole(self, node: ast.AST) -> str:
+        """The name of a tile of which an expression is all."""
+        match node:
+            case ast.Subscript(value=ast.Name(id=name), slice=ast.Tuple(elts=parts)):
+                return name if list(map(ast.unparse, parts)) == self.ranges.get(name) else ""
+        return whole_tile(node)
+
+    def is_made(self, own: Declared, value: ast.expr) -> bool:
+        """Whether an instruction's result has by itself the memory, the format and the two axes of the tile that it
+        is assigned to."""
+        match value:
+            case ast.Call(
+                func=ast.Attribute(value=ast.Name(id="nisa"), attr=function), keywords=given
+            ):
+                if (own.memory == "psum") != (function in IN_PSUM):
+                    return False
+            case _:
+                return False
+        inner = [*ast.walk(value)]
+        if not all(_is_in_order(node.slice) for node in inner if isinstance(node, ast.Subscript)):
+            return False
+        read = {node.id for node in inner if isinstance(node, ast.Name)}
+        said = [ast.unparse(k.value) for k in given if k.arg == "dtype"]
+        if own.name in read or said or function == "nc_matmul":
+            return own.name not in read and said in ([], [f"nl.{own.dtype}"])
+        return {self.tiles[name].dtype for name in read & self.tiles.keys()} == {own.dtype}
+
+
+def _flat(nodes: Sequence[NestNode]) -> Iterator[NestNode]:
+    """Statements one by one, with those in a place for what is needed later."""
+    for node in nodes:
+        if isinstance(node, For) and not node.variable:
+            yield from _flat(node.body)
+        elif isinstance(node, Line) and len(own := trees(node.forms[0].text)) > 1:
+            yield from (line(ast.unparse(statement)) for statement in own)
+        else:
+            yield node
+
+
+def _is_in_order(index: ast.expr) -> bool:
+    """Whether what an index takes has the axes of what it is taken of."""
+    parts = index.elts if isinstance(index, ast.Tuple) else [index]
+    return all(
+        isinstance(part, (ast.Slice, ast.Call)) or ast.unparse(part) == "..." for part in parts
+    )
