@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from accelopt.kernels.nki.nests.axis_positions import FreeNames, without_number
-from accelopt.kernels.nki.nests.statement_trees import declared, made_of, text_of, trees
+from accelopt.kernels.nki.nests.statement_trees import assigned, declared, made_of, text_of, trees
 from accelopt.kernels.nki.nests.statements import (
     Comment,
     Each,
@@ -24,7 +24,7 @@ from accelopt.kernels.nki.nests.statements import (
     with_names,
 )
 
-LEAST_SAVED = 12
+LEAST_SAVED = 6
 """Statements that writing a body once has to save."""
 MOST_TRIED = 64
 """Runs of statements that may be such bodies."""
@@ -38,20 +38,26 @@ class _Apart(Exception):
 
 
 def rerolled(nodes: Sequence[NestNode], names: FreeNames) -> list[NestNode]:
-    """Statements in which those bodies, too, are written once whose names differ, and whose lines run on the same
-    engines though some may run on others."""
-    return folded(settled(folded(nodes, names)), names, named=False)
+    """Statements in which those bodies, too, are written once whose names differ, also those of tiles that others use
+    and of positions, and whose lines run on the same engines though some may run on others."""
+    positions = tuple(node for node in nodes if isinstance(node, Line) and _is_positions(node))
+    found = folded(folded(nodes, names), names, positions=positions)
+    found = folded(settled(found), names, positions=positions)
+    used = [names_of(n) - names_of(n, stored=True) for n in found if n not in positions]
+    return [n for n in found if n not in positions or names_of(n, stored=True) & set().union(*used)]
 
 
 def folded(
     nodes: Sequence[NestNode], names: FreeNames, around: frozenset[str] = frozenset(),
-    named: bool = True,
+    positions: tuple[Line, ...] | None = None,
 ) -> list[NestNode]:  # fmt: skip
     """Statements with bodies that repeat each other written once, in a static loop; `around` are names that
-    others use. Bodies are alike where names differ in their numbers alone, or by whatever they are `named`."""
+    others use. Bodies are alike where names differ in their numbers alone; with the statements that give names to
+    `positions` in tiles, which a body may have of its own, by whatever they are named."""
+    named = positions is None
     found = list(nodes) if named else _declared_late(nodes)
-    keys = [_key(node, named) for node in found]
-    used = [names_of(node) for node in found]
+    keys = [n if node in (positions or ()) else _key(node, named) for n, node in enumerate(found)]
+    used = [set() if node in (positions or ()) else names_of(node) for node in found]
 
     def without(first: int, last: int) -> frozenset[str]:
         return around.union(*used[:first], *used[last:])
@@ -60,17 +66,23 @@ def folded(
         last = first + length * count
         groups = [found[first + n * length : first + (n + 1) * length] for n in range(count)]
         try:
-            made = _Folding(groups, names).made(without(first, last))
+            made = _Folding(groups, names, positions).made(without(first, last))
         except _Apart:
             continue
-        before = folded(found[:first], names, without(0, first), named)
-        return [*before, made, *folded(found[last:], names, without(last, len(found)), named)]
+        before = folded(found[:first], names, without(0, first), positions)
+        return [*before, *made, *folded(found[last:], names, without(last, len(found)), positions)]
     return [
-        replace(node, body=folded(node.body, names, without(n, n + 1), named))
+        replace(node, body=folded(node.body, names, without(n, n + 1), positions))
         if isinstance(node, (For, If, Each))
         else node
         for n, node in enumerate(found)
     ]
+
+
+def _is_positions(node: Line) -> bool:
+    """Whether a statement gives names to the positions in tiles of one shape."""
+    _, value = assigned(trees(node.forms[0].text)[0])
+    return isinstance(value, ast.Subscript) and ast.unparse(value.value) == "nl.mgrid"
 
 
 def _declared_late(nodes: Sequence[NestNode]) -> list[NestNode]:
@@ -78,10 +90,8 @@ def _declared_late(nodes: Sequence[NestNode]) -> list[NestNode]:
     found: list[NestNode] = []
     waiting: dict[str, NestNode] = {}
     for node in nodes:
-        own = trees(node.forms[0].text) if isinstance(node, Line) else ()
-        tile = declared(own[0]) if len(own) == 1 else None
-        if tile:
-            waiting[tile.name] = node
+        if tile := _tile(node):
+            waiting[tile] = node
             continue
         found += [waiting.pop(name) for name in [*waiting] if name in names_of(node)]
         found.append(node)
@@ -146,47 +156,64 @@ class _Folding:
 
     groups: list[list[NestNode]]
     names: FreeNames
+    positions: tuple[Line, ...] | None
     columns: dict[tuple[str, ...], str] = field(default_factory=dict)
 
-    def made(self, outside: frozenset[str]) -> Each:
-        """One body for all groups. Raises _Apart where others use a name of theirs, or too much differs."""
-        self.own = [
-            {name for node in group for name in (*names_of(node, stored=True), *variables(node))}
-            for group in self.groups
+    def made(self, outside: frozenset[str]) -> list[NestNode]:
+        """One body for all groups, behind the tiles of theirs that others use. Raises _Apart where others use another
+        name of theirs, or too much differs."""
+        used = [_all_names(group) for group in self.groups]
+        local = [[p for p in self.positions or () if names_of(p, stored=True) & names] for names in used]
+        if len({tuple(map(id, own)) for own in local}) > 1:
+            self.groups = [[*own, *group] for own, group in zip(local, self.groups, strict=True)]
+        if len({*map(len, self.groups)}) > 1:
+            raise _Apart
+        positions = _all_names(self.positions or (), stored=True)
+        everywhere = [
+            outside.union(*(names for m, names in enumerate(used) if m != n)) - positions
+            for n in range(len(used))
         ]
-        used = [{name for node in group for name in names_of(node)} for group in self.groups]
-        for n, own in enumerate(self.own):
-            elsewhere = outside.union(*(names for m, names in enumerate(used) if m != n))
-            if own & elsewhere:
-                raise _Apart
+        first: list[NestNode] = []
+        for n in reversed(range(len(self.groups[0]))):
+            same = [group[n] for group in self.groups]
+            if any(_all_names([node], True) & e for node, e in zip(same, everywhere, strict=True)):
+                if self.positions is None or not all(map(_tile, same)):
+                    raise _Apart
+                first += [group.pop(n) for group in self.groups]
+        if (len(self.groups) - 1) * sum(map(_size, self.groups[0])) < LEAST_SAVED:
+            raise _Apart
+        self.own = [_all_names(group, stored=True) for group in self.groups]
         self.called: list[dict[str, str]] = [{} for _ in self.groups]
         body = [self.node(same, [1.0] * len(same)) for same in zip(*self.groups, strict=True)]
-        return self.each(body)
+        taken = {name: self.names.new(without_number(name)) for name in self.own[0] & outside}
+        return [*first, self.each([with_names(node, taken) for node in body])]
 
     def each(self, body: list[NestNode]) -> Each:
         """The loop, of a body in which columns stand."""
-        lines = {column: _line(column) for column in self.columns}
-        rows = [column for column, line in lines.items() if line is None]
+        index, rounds = "", tuple(map(str, range(len(self.groups))))
+        rows: dict[tuple[str, ...], str] = {}
+        said: dict[str, str] = {}
+        for column, place in self.columns.items():
+            known = ((base, _line(column, base)) for base in (rounds, *rows))
+            base, line = next(((base, line) for base, line in known if line), (rounds, None))
+            if line is None:
+                wanted = without_number(column[0]) if column[0].isidentifier() else "size"
+                rows[column] = said[place] = self.names.new(f"{wanted}_here")
+                continue
+            if base is rounds:
+                index = index or self.names.new("part")
+            step, first = line
+            name = rows.get(base, index)
+            times = f"{name} * {abs(step)}" if abs(step) > 1 else name
+            said[place] = f"{times} + {first}" if step > 0 else f"{first} - {times}"
         if len(rows) > MOST_COLUMNS:
             raise _Apart
-        said: dict[str, str] = {}
-        for column in rows:
-            base = without_number(column[0]) if column[0].isidentifier() else "size"
-            said[self.columns[column]] = self.names.new(f"{base}_here")
-        names = list(said.values())
-        index = self.names.new("part") if any(lines.values()) or not rows else ""
-        for column, place in self.columns.items():
-            if line := lines[column]:
-                step, first = line
-                said[place] = f"{index} + {first}" if step == 1 else f"{index} * {step} + {first}"
-        if index:
-            names.insert(0, index)
-            rows.insert(0, tuple(map(str, range(len(self.groups)))))
-        whole = len(names) == 1 and names[0] == index
-        table = () if whole else tuple(zip(*rows, strict=True))
-        return Each(
-            tuple(names), len(self.groups), [with_names(node, said) for node in body], table
-        )
+        if not rows:
+            index = index or self.names.new("part")
+        columns = {rounds: index, **rows} if index else rows
+        table = tuple(zip(*columns, strict=True)) if rows else ()
+        made = [with_names(node, said) for node in body]
+        return Each(tuple(columns.values()), len(self.groups), made, table)
 
     def node(self, same: Sequence[NestNode], weights: Sequence[float]) -> NestNode:
         """One statement for one of each group, which run `weights` times as often as on average."""
@@ -251,10 +278,26 @@ class _Folding:
         return self.columns.setdefault(same, f"__{len(self.columns)}")
 
 
-def _line(column: Sequence[str]) -> tuple[int, int] | None:
-    """The step and the first of whole numbers at equal distances."""
-    if not all(number.removeprefix("-").isdigit() for number in column):
+def _line(column: Sequence[str], base: Sequence[str]) -> tuple[int, int] | None:
+    """What whole numbers are of others: multiples by a step, and a number."""
+    if not all(number.removeprefix("-").isdigit() for number in (*column, *base)):
         return None
-    first, step = int(column[0]), int(column[1]) - int(column[0])
-    fits = all(int(number) == first + step * n for n, number in enumerate(column))
-    return (step, first) if fits else None
+    pairs = [(int(number), int(other)) for number, other in zip(column, base, strict=True)]
+    (first, start), (second, end) = pairs[:2]
+    step = (second - first) // (end - start) if end != start else 0
+    first -= step * start
+    fits = all(number == first + step * other for number, other in pairs)
+    return (step, first) if fits and step else None
+
+
+def _all_names(nodes: Sequence[NestNode], stored: bool = False) -> set[str]:
+    """The names in some statements; those alone that are `stored` in them."""
+    loops = {name for node in nodes for name in variables(node)} if stored else set()
+    return loops.union(*(names_of(node, stored) for node in nodes))
+
+
+def _tile(node: NestNode) -> str:
+    """The name of the tile that a statement declares, and nothing else; empty for others."""
+    own = trees(node.forms[0].text) if isinstance(node, Line) else ()
+    tile = declared(own[0]) if len(own) == 1 else None
+    return tile.name if tile else ""

@@ -87,7 +87,8 @@ class _Text:
                 yield f"{pad}for {name} in nl.{node.kind}({node.count or node.extent}):"
                 yield from self.block(node.body, {**called, node.variable: name}, inside)
             elif isinstance(node, Each):
-                rows = ", ".join(f"({', '.join(row)})" for row in node.rows)
+                one = len(node.names) == 1
+                rows = ", ".join(row[0] if one else f"({', '.join(row)})" for row in node.rows)
                 count = f"({rows})" if rows else f"nl.static_range({node.count})"
                 yield f"{pad}for {', '.join(node.names)} in {count}:"
                 yield from self.block(node.body, called, inside)
