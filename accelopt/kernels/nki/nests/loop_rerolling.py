@@ -163,7 +163,9 @@ class _Folding:
         """One body for all groups, behind the tiles of theirs that others use. Raises _Apart where others use another
         name of theirs, or too much differs."""
         used = [_all_names(group) for group in self.groups]
-        local = [[p for p in self.positions or () if names_of(p, stored=True) & names] for names in used]
+        local = [
+            [p for p in self.positions or () if names_of(p, stored=True) & names] for names in used
+        ]
         if len({tuple(map(id, own)) for own in local}) > 1:
             self.groups = [[*own, *group] for own, group in zip(local, self.groups, strict=True)]
         if len({*map(len, self.groups)}) > 1:

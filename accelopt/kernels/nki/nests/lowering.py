@@ -145,12 +145,11 @@ def _kernel(
         body.append(
             f'    assert tuple({array.name}.shape) == {shape}, "{array.name} must be {said}"'
         )
-        if array.given != array.shape and array.shape:
-            view = emitter.outside[array.name]
-            body.append(f"    {view} = {array.name}.reshape({shape_text(array.shape)})")
     for array in ready.outputs:
         if array.name not in emitter.in_place:
-            body += [f"    {line}" for line in _result(array, emitter)]
+            shape = shape_text(array.given)
+            made = f"nl.ndarray({shape}, dtype=nl.{array.dtype}, buffer=nl.shared_hbm)"
+            body.append(f"    {array.name} = {made}")
     body += rendered(nodes)
     lines += [text for line in body for text in wrapped(line)]
     new = [a.updates for a in ready.outputs if a.updates and a.name not in emitter.in_place]
@@ -174,18 +173,12 @@ def lower_part(
     ready, nest = in_terms(_complete(algorithm, nest), nest, TARGETS[target])
     names = taken | {array.name for array in (*ready.inputs, *ready.outputs)}
     emitter = Emitter(ready, nest, TARGETS[target], dialect, {}, names, in_parts)
-    views: list[str] = []
-    for array in (*ready.inputs, *ready.outputs):
-        if array.given != (array.shape or (1,)):
-            view = emitter.outside[array.name] = emitter.names.new(f"{array.name}_view")
-            shape = shape_text(array.shape or (1,))
-            views.append(f"{view} = {array.name}.reshape({shape})")
     try:
         nodes = folded(emitter.emit(), emitter.names)
     except TurnedInParts:
         return lower_part(algorithm, whole, taken, target, dialect, in_parts=False)
     lines = [text for line in rendered(nodes) for text in wrapped(line)]
-    return [*views, *(line[4:] for line in lines)], price(nodes, TARGETS[target])
+    return [line[4:] for line in lines], price(nodes, TARGETS[target])
 
 
 def _complete(algorithm: Algorithm, nest: Nest) -> Algorithm:
@@ -201,16 +194,6 @@ def _complete(algorithm: Algorithm, nest: Nest) -> Algorithm:
     if missing := [name for name in wanted if name not in named]:
         raise NotNested(f"{missing[0]} is in no stage")
     return ready
-
-
-def _result(array: Array, emitter: Emitter) -> list[str]:
-    """The declaration of a result, and its shape for the nest."""
-    shape = shape_text(array.given)
-    made = f"{array.name} = nl.ndarray({shape}, dtype=nl.{array.dtype}, buffer=nl.shared_hbm)"
-    view = emitter.outside[array.name]
-    if view == array.name:
-        return [made]
-    return [made, f"{view} = {array.name}.reshape({shape_text(array.shape or (1,))})"]
 
 
 def _mutable(signature: str, names: set[str]) -> str:

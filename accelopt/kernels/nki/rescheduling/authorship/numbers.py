@@ -50,8 +50,7 @@ class Spelled(NamedTuple):
 def with_expressions(text: str, made: Steps, author: Steps) -> str:
     """`text`, whose steps are `made`, with the author's expressions for its numbers, where they
     are the same in fp32; what an expression needs of the author's statements on shapes comes with it."""
-    viewed = views(made)
-    taken = identifiers(made.function) - (set(made.shapes) - viewed)
+    taken = identifiers(made.function) - set(made.shapes)
     known = [said for said in _said(author) if not identifiers(parse_python(said.text)) & taken]
     made_of = [_about(one, form) for form in ("-{}", "1 / {}", "-1 / {}") for one in known]
     changes: list[tuple[ast.expr, str]] = []
@@ -63,8 +62,8 @@ def with_expressions(text: str, made: Steps, author: Steps) -> str:
             said = _chosen(value, (known, made_of), frozenset(step.keys))
             if said:
                 changes.append((node, said))
-    changes += _places(made, author, viewed)
-    changes += _declared(made, author, taken - viewed)
+    changes += _places(made, author)
+    changes += _declared(made, author, taken)
     changes += _tile_shapes(made, author, taken)
     text = fractions(replaced(text, changes))
     return _carried(text, made, author, [said for _, said in changes])
@@ -126,11 +125,6 @@ def _floats(statement: ast.stmt) -> Iterator[ast.expr]:
             yield node  # type: ignore[misc]
 
 
-def views(made: Steps) -> set[str]:
-    """The arguments that a kernel gives other shapes than its callers do."""
-    return {name for step in made.found for name in step.targets if name in made.shapes}
-
-
 def fractions(text: str) -> str:
     """`text` with its long decimal numbers as the fractions and roots of whole numbers that they are in
     fp32: 1 / 1536 in the place of 0.0006510417."""
@@ -175,7 +169,7 @@ def _declared(made: Steps, author: Steps, taken: Collection[str]) -> Iterator[tu
 # Sizes of tiles.
 
 
-def _places(made: Steps, author: Steps, viewed: Collection[str]) -> Iterator[tuple[ast.expr, str]]:
+def _places(made: Steps, author: Steps) -> Iterator[tuple[ast.expr, str]]:
     """The author's constants for sizes of tiles, along the dimensions of arrays in which both
     kernels cut them so, and along the last one of tiles of those."""
     names = _sizes(author)
@@ -184,8 +178,6 @@ def _places(made: Steps, author: Steps, viewed: Collection[str]) -> Iterator[tup
         for array, dimension, index in _subscripts(step.statement):
             last = dimension == LAST
             said = names.get((tiles.get(array, array) if last else array, dimension), {})
-            if array in viewed and not last:
-                continue
             for node in ast.walk(index):
                 number = node.value if isinstance(node, ast.Constant) else None
                 if isinstance(number, int) and number in said:

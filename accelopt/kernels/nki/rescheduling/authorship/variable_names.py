@@ -6,7 +6,6 @@ import ast
 import re
 from collections.abc import Collection, Mapping
 
-from accelopt.kernels.nki.rescheduling.authorship.numbers import views
 from accelopt.kernels.nki.rescheduling.authorship.steps import (
     DESTINATIONS,
     Steps,
@@ -27,11 +26,10 @@ def with_names(text: str, made: Steps, author: Steps) -> str:
     """`text`, whose steps are `made`, with the author's names."""
     wanted = _results(made, author)
     own = _names_by_meaning(author)
-    changed = views(made)
     for meaning, names in _names_by_meaning(made).items():
         called = _called(names, own.get(meaning, {}))
         for name in names:
-            if _base(name) in called and name not in changed:
+            if _base(name) in called:
                 wanted.setdefault(name, called[_base(name)] + _layout(name))
     theirs = _transferred(author)
     for (array, how), tiles in _transferred(made).items():
@@ -40,7 +38,7 @@ def with_names(text: str, made: Steps, author: Steps) -> str:
             wanted |= {name: next(iter(theirs[place])) + _number(name, tiles) for name in tiles}
     for name in sorted(identifiers(made.function)):
         longer = [w for w in wanted if name.startswith(f"{w}_") and w not in made.shapes]
-        if longer and name not in made.shapes and name not in changed:
+        if longer and name not in made.shapes:
             stem = max(longer, key=len)
             wanted.setdefault(name, wanted[stem] + name.removeprefix(stem))
     return _renamed(text, made, wanted)
