@@ -20,7 +20,6 @@ from accelopt.kernels.nki.nests.statements import (
     NestNode,
     names_of,
     settled,
-    variables,
     with_names,
 )
 
@@ -162,7 +161,7 @@ class _Folding:
     def made(self, outside: frozenset[str]) -> list[NestNode]:
         """One body for all groups, behind the tiles of theirs that others use. Raises _Apart where others use another
         name of theirs, or too much differs."""
-        used = [_all_names(group) for group in self.groups]
+        used = [names_of(*group) for group in self.groups]
         local = [
             [p for p in self.positions or () if names_of(p, stored=True) & names] for names in used
         ]
@@ -170,7 +169,7 @@ class _Folding:
             self.groups = [[*own, *group] for own, group in zip(local, self.groups, strict=True)]
         if len({*map(len, self.groups)}) > 1:
             raise _Apart
-        positions = _all_names(self.positions or (), stored=True)
+        positions = names_of(*(self.positions or ()), stored=True)
         everywhere = [
             outside.union(*(names for m, names in enumerate(used) if m != n)) - positions
             for n in range(len(used))
@@ -178,13 +177,15 @@ class _Folding:
         first: list[NestNode] = []
         for n in reversed(range(len(self.groups[0]))):
             same = [group[n] for group in self.groups]
-            if any(_all_names([node], True) & e for node, e in zip(same, everywhere, strict=True)):
+            if any(
+                names_of(node, stored=True) & e for node, e in zip(same, everywhere, strict=True)
+            ):
                 if self.positions is None or not all(map(_tile, same)):
                     raise _Apart
                 first += [group.pop(n) for group in self.groups]
         if (len(self.groups) - 1) * sum(map(_size, self.groups[0])) < LEAST_SAVED:
             raise _Apart
-        self.own = [_all_names(group, stored=True) for group in self.groups]
+        self.own = [names_of(*group, stored=True) for group in self.groups]
         self.called: list[dict[str, str]] = [{} for _ in self.groups]
         body = [self.node(same, [1.0] * len(same)) for same in zip(*self.groups, strict=True)]
         taken = {name: self.names.new(without_number(name)) for name in self.own[0] & outside}
@@ -290,12 +291,6 @@ def _line(column: Sequence[str], base: Sequence[str]) -> tuple[int, int] | None:
     first -= step * start
     fits = all(number == first + step * other for number, other in pairs)
     return (step, first) if fits and step else None
-
-
-def _all_names(nodes: Sequence[NestNode], stored: bool = False) -> set[str]:
-    """The names in some statements; those alone that are `stored` in them."""
-    loops = {name for node in nodes for name in variables(node)} if stored else set()
-    return loops.union(*(names_of(node, stored) for node in nodes))
 
 
 def _tile(node: NestNode) -> str:

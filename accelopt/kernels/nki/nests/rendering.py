@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from accelopt.kernels.nki.nests.axis_positions import without_number
 from accelopt.kernels.nki.nests.statement_trees import (
@@ -25,14 +25,15 @@ from accelopt.kernels.nki.nests.statements import (
     If,
     Line,
     NestNode,
+    header,
     line,
     names_of,
     settled,
     texts,
-    variables,
 )
+from accelopt.parsing import names_read
 
-IN_PSUM = ("nc_transpose", "nc_matmul")
+IN_PSUM = ("nisa.nc_transpose", "nisa.nc_matmul")
 """Instructions whose results stand in PSUM."""
 
 
@@ -47,18 +48,17 @@ def rendered(nodes: list[NestNode]) -> list[str]:
     tiles = {tile.name: tile for text in found for tile in map(declared, trees(text)) if tile}
     ranges = {name: [f"0:{count}" for count in tile.shape] for name, tile in tiles.items()}
     times = Counter(name for text in found for name in written(text))
-    loops = {name for node in nodes for name in variables(node)}
-    return [*_Text(tiles, ranges, times, loops).block(nodes, {}, "    ")]
+    return [*_Text(tiles, ranges, times, names_of(*nodes, stored=True)).block(nodes, {}, "    ")]
 
 
 @dataclass(frozen=True)
 class _Text:
-    """Who knows the tiles of a kernel, all ranges of each, how often each is written, and the names of loops."""
+    """Who knows the tiles of a kernel, all ranges of each, how often each is written, and all names that are given."""
 
     tiles: Mapping[str, Declared]
     ranges: Mapping[str, list[str]]
     times: Mapping[str, int]
-    loops: set[str]
+    stored: set[str]
 
     def block(
         self, nodes: Sequence[NestNode], called: Mapping[str, str], pad: str
@@ -78,23 +78,17 @@ class _Text:
                 if into and whole_tile(into) == tile.name and self.is_made(tile, value):
                     found[n] = None
                     found[at] = ast.Assign([ast.Name(tile.name, ast.Store())], value, lineno=0)
-        inside = f"{pad}    "
         for node, statement in zip(nodes, found, strict=True):
-            if isinstance(node, For):
-                name = without_number(node.variable)
-                if name not in self.loops or name in called.values():
-                    name = node.variable
-                yield f"{pad}for {name} in nl.{node.kind}({node.count or node.extent}):"
-                yield from self.block(node.body, {**called, node.variable: name}, inside)
-            elif isinstance(node, Each):
-                one = len(node.names) == 1
-                rows = ", ".join(row[0] if one else f"({', '.join(row)})" for row in node.rows)
-                count = f"({rows})" if rows else f"nl.static_range({node.count})"
-                yield f"{pad}for {', '.join(node.names)} in {count}:"
-                yield from self.block(node.body, called, inside)
-            elif isinstance(node, If):
-                yield f"{pad}if {node.condition}:"
-                yield from self.block(node.body, called, inside)
+            if isinstance(node, (For, If, Each)):
+                inner = called
+                if isinstance(node, For):
+                    name = without_number(node.variable)
+                    if name not in self.stored or name in called.values():
+                        name = node.variable
+                    inner = {**called, node.variable: name}
+                    node = replace(node, variable=name)
+                yield pad + header(node)
+                yield from self.block(node.body, inner, f"{pad}    ")
             elif isinstance(node, Comment):
                 yield f"{pad}# {node.text}"
             elif statement:
@@ -128,22 +122,20 @@ class _Text:
     def is_made(self, own: Declared, value: ast.expr) -> bool:
         """Whether an instruction's result has by itself the memory, the format and the two axes of the tile that it
         is assigned to."""
-        match value:
-            case ast.Call(
-                func=ast.Attribute(value=ast.Name(id="nisa"), attr=function), keywords=given
-            ):
-                if (own.memory == "psum") != (function in IN_PSUM):
-                    return False
-            case _:
-                return False
-        inner = [*ast.walk(value)]
-        if not all(_is_in_order(node.slice) for node in inner if isinstance(node, ast.Subscript)):
+        if not isinstance(value, ast.Call) or own.name in names_read(value):
             return False
-        read = {node.id for node in inner if isinstance(node, ast.Name)}
-        said = [ast.unparse(k.value) for k in given if k.arg == "dtype"]
-        if own.name in read or said or function == "nc_matmul":
-            return own.name not in read and said in ([], [f"nl.{own.dtype}"])
-        return {self.tiles[name].dtype for name in read & self.tiles.keys()} == {own.dtype}
+        function = ast.unparse(value.func)
+        if not function.startswith("nisa.") or (own.memory == "psum") != (function in IN_PSUM):
+            return False
+        indices = (node.slice for node in ast.walk(value) if isinstance(node, ast.Subscript))
+        if not all(map(_is_in_order, indices)):
+            return False
+        said = [ast.unparse(k.value) for k in value.keywords if k.arg == "dtype"]
+        if said or function == "nisa.nc_matmul":
+            return said in ([], [f"nl.{own.dtype}"])
+        return {self.tiles[name].dtype for name in names_read(value) & self.tiles.keys()} == {
+            own.dtype
+        }
 
 
 def _flat(nodes: Sequence[NestNode]) -> Iterator[NestNode]:

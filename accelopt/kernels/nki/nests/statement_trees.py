@@ -142,18 +142,17 @@ def written(text: str) -> tuple[str, ...]:
 
 def declared(statement: ast.stmt) -> Declared | None:
     """The tile on the chip that a statement declares."""
-    match statement:
-        case ast.Assign(
-            targets=[ast.Name(id=name)],
-            value=ast.Call(
-                func=ast.Attribute(attr="ndarray" | "zeros"),
-                args=[ast.Tuple(elts=[rows, *free])],
-                keywords=[
-                    ast.keyword(arg="dtype", value=ast.Attribute(attr=dtype)),
-                    ast.keyword(arg="buffer", value=ast.Attribute(attr=memory)),
-                ],
-            ),
+    into, value = assigned(statement)
+    match value:
+        case ast.Call(
+            func=ast.Attribute(attr="ndarray" | "zeros"),
+            args=[ast.Tuple(elts=[rows, *free])],
+            keywords=[
+                ast.keyword(value=ast.Attribute(attr=dtype)),
+                ast.keyword(value=ast.Attribute(attr=memory)),
+            ],
         ) if memory in MEMORIES:
             lanes = rows.args[0] if isinstance(rows, ast.Call) else rows
-            return Declared(name, tuple(map(ast.unparse, (lanes, *free))), dtype, memory)
+            shape = tuple(map(ast.unparse, (lanes, *free)))
+            return Declared(base(into), shape, dtype, memory)
     return None

@@ -157,28 +157,29 @@ def price(nodes: list[NestNode], spec: Hardware) -> Price:
     return Price(engines, round(moved))
 
 
+def header(node: For | If | Each) -> str:
+    """The line above a block."""
+    if isinstance(node, If):
+        return f"if {node.condition}:"
+    if isinstance(node, For):
+        return f"for {node.variable} in nl.{node.kind}({node.count or node.extent}):"
+    one = len(node.names) == 1
+    rows = ", ".join(row[0] if one else f"({', '.join(row)})" for row in node.rows)
+    count = f"({rows})" if rows else f"nl.static_range({node.count})"
+    return f"for {', '.join(node.names)} in {count}:"
+
+
 def texts(node: NestNode) -> Iterator[str]:
     """All text of a statement and of those in it."""
     if isinstance(node, Line):
         yield from (form.text for form in node.forms)
-    elif isinstance(node, For):
-        yield from (node.variable, node.count)
-    elif isinstance(node, Each):
-        yield from (*node.names, *(text for row in node.rows for text in row))
-    elif isinstance(node, If):
-        yield node.condition
-    for inner in node.body if isinstance(node, (For, If, Each)) else ():
-        yield from texts(inner)
+    elif not isinstance(node, Comment):
+        if not isinstance(node, For) or node.variable:
+            yield f"{header(node)}\n    pass"
+        for inner in node.body:
+            yield from texts(inner)
 
 
-def names_of(node: NestNode, stored: bool = False) -> set[str]:
-    """The names in a statement; those alone that are `stored` in it, but for loops."""
-    return set().union(*(names_in(text, stored) for text in texts(node)))
-
-
-def variables(node: NestNode) -> Iterator[str]:
-    """The variables of a loop and of those in it."""
-    if isinstance(node, For):
-        yield node.variable
-    for inner in node.body if isinstance(node, (For, If, Each)) else ():
-        yield from variables(inner)
+def names_of(*nodes: NestNode, stored: bool = False) -> set[str]:
+    """The names in statements; those alone that they give values, where it is asked for `stored` ones."""
+    return {name for node in nodes for text in texts(node) for name in names_in(text, stored)}

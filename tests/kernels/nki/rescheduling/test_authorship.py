@@ -142,7 +142,7 @@ def test_arguments_have_the_shapes_that_callers_know(lowered: tuple[str, str]) -
 def test_statements_are_in_the_authors_layout(lowered: tuple[str, str]) -> None:
     """A formatter leaves them alone where it would leave the author's; else they stand on few lines, as theirs."""
     made, text = lowered
-    formatted = Author(laid_out(NORM, ""), "normalize", {"x": (256, 512), "gain": (1, 512)})
+    formatted = Author(laid_out(NORM), "normalize", {"x": (256, 512), "gain": (1, 512)})
     command = [sys.executable, "-m", "ruff", "format", "--line-length", "100", "-"]
     theirs = formatted.with_kernel(made)
     done = subprocess.run(command, input=theirs, capture_output=True, text=True, check=True)

@@ -53,7 +53,7 @@ class Author(NamedTuple):
         text = with_sizes(text, *self._steps(text))
         text = self._with_range(text)
         text = with_loop_names(text, *self._steps(text))
-        text = laid_out(text, "", self.source)
+        text = laid_out(text, self.source)
         text = with_comments(text, *self._steps(text), self.source)
         text = self._with_header(text)
         return self._said(with_kernel(self.source, self.kernel, text))

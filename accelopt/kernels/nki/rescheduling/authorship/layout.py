@@ -1,6 +1,5 @@
-"""Lines that a rewrite made, in the layout of a formatter: up to 100 characters, and spaces around
-the colon of a slice between sums. Lines that stood in the text before stay. In a module that is not in this
-layout statements are compact, in lines as long as its author's."""
+"""Lines in the layout of a formatter: up to 100 characters, and spaces around the colon of a slice between sums. In a
+module that is not in this layout statements are compact, in lines as long as its author's."""
 
 from __future__ import annotations
 
@@ -15,16 +14,15 @@ MOST = 120
 """Characters of a line, however long the author's are."""
 
 
-def laid_out(text: str, before: str, beside: str = "") -> str:
-    """`text`, of which `before` had been laid out by its author: statements of its stay. It is for the module
-    `beside`."""
+def laid_out(text: str, beside: str = "") -> str:
+    """`text` in this layout, or for the module `beside` in that one's."""
     longest = max((len(line) for line in beside.splitlines() if not _said(line)), default=0)
-    width = min(MOST, max(LONGEST, longest)) if beside and laid_out(beside, "") != beside else 0
-    text = _spaced(text, set(before.splitlines()))
+    width = min(MOST, max(LONGEST, longest)) if beside and laid_out(beside) != beside else 0
+    text = _spaced(text)
     lines = text.splitlines()
     for first, last in sorted(_simple(text), reverse=True):
         statement = lines[first - 1 : last]
-        if "\n".join(statement) in before or any("#" in line for line in statement[:-1]):
+        if any("#" in line for line in statement[:-1]):
             continue
         code, _, comment = _joined(statement).partition("  #")
         made = wrapped(code, f"  #{comment}" if comment else "")
@@ -69,19 +67,16 @@ def _same(statement: list[str], made: list[str]) -> bool:
         return False
 
 
-def _spaced(text: str, known: set[str]) -> str:
+def _spaced(text: str) -> str:
     """Slices with spaces around their colon where a bound is more than a name or a number."""
     lines = [line.encode() for line in text.splitlines(keepends=True)]
-    new = {n for n, line in enumerate(text.splitlines(), 1) if line not in known}
-    nodes = (node for node in ast.walk(parse_python(text)) if isinstance(node, ast.Slice))
-    bounds = [
-        (node.lower, node.upper)
-        for node in nodes
-        if node.step is None and node.lower and node.upper
-    ]
+    found = (
+        (n.lower, n.upper, n.step) for n in ast.walk(parse_python(text)) if isinstance(n, ast.Slice)
+    )
+    bounds = [(lower, upper) for lower, upper, step in found if lower and upper and step is None]
     for lower, upper in sorted(bounds, key=lambda pair: pair[0].end_col_offset or 0, reverse=True):
         row, start, end = lower.lineno, lower.end_col_offset or 0, upper.col_offset
-        if row not in new or upper.end_lineno != row or all(map(_plain, (lower, upper))):
+        if upper.end_lineno != row or all(map(_plain, (lower, upper))):
             continue
         line = lines[row - 1]
         between = line[start:end].replace(b" ", b"")

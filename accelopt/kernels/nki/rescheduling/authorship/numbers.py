@@ -11,17 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from accelopt.kernels.nki.kernel_function import name_of
-from accelopt.kernels.nki.rescheduling.authorship.steps import (
-    Key,
-    Steps,
-    arrays,
-    moves,
-    names_bound,
-    transfers,
-    whole,
-)
+from accelopt.kernels.nki.nests.statement_trees import base
+from accelopt.kernels.nki.rescheduling.authorship.steps import Key, Steps, arrays, moves, transfers
 from accelopt.kernels.nki.rescheduling.authorship.text import identifiers, replaced
-from accelopt.parsing import parse_expression, parse_python
+from accelopt.parsing import names_stored, parse_expression, parse_python
 
 NOBODYS = frozenset((0.0, 1.0, 2.0, 0.5))
 """Numbers, with either sign, that stand for themselves."""
@@ -218,7 +211,7 @@ def _tile_shapes(
 
 def _is_plain(steps: Steps, name: str) -> bool:
     """Whether a kernel binds a name to a number alone."""
-    bound = [s.statement for s in steps.found if name in names_bound(s.statement)]
+    bound = [s.statement for s in steps.found if name in names_stored(s.statement)]
     return all(isinstance(getattr(one, "value", None), ast.Constant) for one in bound)
 
 
@@ -228,9 +221,9 @@ def _whole_rows(made: Steps) -> set[object]:
     whole_ones, others = set[object](), set[object]()
     for function, parts in moves(made):
         for here, there in (parts[:2], parts[1::-1]) if function in TRANSFERS else ():
-            if whole(here) in widths and isinstance(there, ast.Subscript):
+            if base(here) in widths and isinstance(there, ast.Subscript):
                 index = there.slice.elts[-1] if isinstance(there.slice, ast.Tuple) else there.slice
-                (whole_ones if ast.unparse(index) == ":" else others).add(widths[whole(here)])
+                (whole_ones if ast.unparse(index) == ":" else others).add(widths[base(here)])
     return whole_ones - others
 
 
@@ -291,7 +284,7 @@ def with_sizes(text: str, made: Steps, author: Steps) -> str:
             continue
         said, theirs = own[place][0], ast.unparse(own[place][1])
         if theirs not in known:
-            if set(names_bound(own[place][1])) & identifiers(made.function):
+            if names_stored(own[place][1]) & identifiers(made.function):
                 continue
             lines[statement.lineno - 1] = f"    {theirs}\n"
             known.add(theirs)
@@ -323,7 +316,7 @@ def _with_constants(text: str, kernel: str, author: Steps, sizes: set[str]) -> s
 
 def _sizes_read(steps: Steps) -> Iterator[tuple[tuple[str, int], str, ast.Assign]]:
     """The dimensions of arguments that a kernel reads, with its names for them."""
-    bound = [name for step in steps.found for name in names_bound(step.statement)]
+    bound = [name for step in steps.found for name in names_stored(step.statement)]
     for step in steps.found:
         if not isinstance(step.statement, ast.Assign):
             continue
@@ -350,7 +343,7 @@ def _carried(text: str, made: Steps, author: Steps, said: Sequence[str]) -> str:
     wanted = {name for one in said for name in identifiers(parse_python(one))}
     lines: list[str] = []
     for step in reversed(author.found):
-        bound = set(names_bound(step.statement))
+        bound = names_stored(step.statement)
         if not bound & wanted or step.targets:
             continue
         lines.insert(0, ast.unparse(step.statement))

@@ -6,13 +6,8 @@ import ast
 import re
 from collections.abc import Collection, Mapping
 
-from accelopt.kernels.nki.rescheduling.authorship.steps import (
-    DESTINATIONS,
-    Steps,
-    fills,
-    transfers,
-    whole,
-)
+from accelopt.kernels.nki.nests.statement_trees import DESTINATIONS, base
+from accelopt.kernels.nki.rescheduling.authorship.steps import Steps, fills, transfers
 from accelopt.kernels.nki.rescheduling.authorship.text import identifiers, replaced
 from accelopt.parsing import parse_python
 
@@ -97,7 +92,7 @@ def _unread(steps: Steps) -> set[str]:
             if isinstance(node, ast.Call) else []
         )  # fmt: skip
         for target in written:
-            if name := whole(target):
+            if name := base(target):
                 read.remove(name)
     return {name for step in steps.found for name in step.targets} - set(read)
 
