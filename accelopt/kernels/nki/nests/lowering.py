@@ -126,6 +126,7 @@ def _kernel(
     signature = interface.signature or ", ".join(array.name for array in ready.inputs)
     returned = ready.returned
     named = [emitter.in_place.get(array.name, array.name) for array in returned]
+    results = [replace(array, name=name) for array, name in zip(returned, named, strict=True)]
     over = {*emitter.in_place.values()} & {array.name for array in ready.inputs}
     typed = dialect == "neuronxcc" and over
     if typed:
@@ -136,19 +137,17 @@ def _kernel(
         "",
         "@nki.jit",
         f"def {interface.name}({signature}):",
-        f'    """{title(ready.inputs, [*map(_named, returned, named)])}"""',
+        f'    """{title(ready.inputs, results)}"""',
     ]
     body = [f"    {text}" for text in interface.asserts]
     for array in ready.inputs:
-        shape = shape_text(array.given)
         said = " x ".join(map(str, array.given))
         body.append(
-            f'    assert tuple({array.name}.shape) == {shape}, "{array.name} must be {said}"'
+            f'    assert tuple({array.name}.shape) == {array.given}, "{array.name} must be {said}"'
         )
     for array in ready.outputs:
         if array.name not in emitter.in_place:
-            shape = shape_text(array.given)
-            made = f"nl.ndarray({shape}, dtype=nl.{array.dtype}, buffer=nl.shared_hbm)"
+            made = f"nl.ndarray({array.given}, dtype=nl.{array.dtype}, buffer=nl.shared_hbm)"
             body.append(f"    {array.name} = {made}")
     body += rendered(nodes)
     lines += [text for line in body for text in wrapped(line)]
@@ -206,21 +205,11 @@ def _mutable(signature: str, names: set[str]) -> str:
     return ast.unparse(function.args)
 
 
-def _named(array: Array, name: str) -> Array:
-    """A result as the kernel returns it, by that name."""
-    return replace(array, name=name)
-
-
 def title(inputs: Sequence[Array], results: Sequence[Array]) -> str:
     """What a kernel takes and gives, for its docstring."""
-    given = ", ".join(f"{a.name} {shape_text(a.given)}" for a in inputs)
-    made = ", ".join(f"{a.name} {shape_text(a.given)}" for a in results)
+    given = ", ".join(f"{a.name} {a.given}" for a in inputs)
+    made = ", ".join(f"{a.name} {a.given}" for a in results)
     text = f"{given} -> {made}."
     if len(text) <= 90:
         return text
     return f"{', '.join(a.name for a in inputs)} -> {', '.join(a.name for a in results)}."
-
-
-def shape_text(shape: tuple[int, ...]) -> str:
-    """A shape, as Python writes it."""
-    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"

@@ -46,18 +46,15 @@ def text_of(statements: Iterable[ast.stmt]) -> str:
 def mapped(node: Any, change: Change) -> Any:
     """A tree, or a list of some, with other expressions, in which sums of sums are one and have no 0."""
     if isinstance(node, list):
-        return [mapped(item, change) for item in node]
+        found = [mapped(item, change) for item in node]
+        return node if all(map(operator.is_, found, node)) else found
     if not isinstance(node, ast.AST):
         return node
     if (other := change(node)) is not None:
         return other
     parts = {name: getattr(node, name) for name in node._fields}
     changed = {name: mapped(part, change) for name, part in parts.items()}
-    same = all(
-        part is parts[name]
-        or (isinstance(part, list) and all(map(operator.is_, part, parts[name])))
-        for name, part in changed.items()
-    )
+    same = all(changed[name] is part for name, part in parts.items())
     return _plain(node) if same else made_of(node, changed)
 
 

@@ -159,17 +159,16 @@ class Writer:
         for own in dict.fromkeys((given, shape)):
             sliced = self._slices(own, offset, counts, strides) if own else None
             if sliced is not None:
-                return f"{self.view(name, own)}[{', '.join(sliced)}]"
+                return f"{name if own == given else self.view(name, own)}[{', '.join(sliced)}]"
         if self.nki:
             pattern = [[s, n] for n, s in zip(counts, strides, strict=True)]
             return f"{name}.ap({pattern}, offset={self.said(offset)})"
-        flat, grid = self.view(name, (math.prod(shape),), "flat"), self.grid(tuple(counts))
+        whole, grid = (math.prod(shape),), self.grid(tuple(counts))
+        flat = name if whole == given else self.view(name, whole, "flat")
         return f"{flat}[{_sum(offset, zip(grid, strides, strict=True), keep=True)}]"
 
     def view(self, name: str, shape: tuple[int, ...], called: str = "view") -> str:
-        """The name of a tensor in HBM in some shape."""
-        if self.given.get(name, shape) == shape:
-            return name
+        """The name of a tensor in HBM in another shape."""
         if (name, shape) not in self._views:
             self._views[name, shape] = made = self.names.new(f"{name}_{called}")
             self.first.append(line(f"{made} = {name}.reshape({shape})"))

@@ -166,7 +166,7 @@ def _places(made: Steps, author: Steps) -> Iterator[tuple[ast.expr, str]]:
     """The author's constants for sizes of tiles, along the dimensions of arrays in which both
     kernels cut them so, and along the last one of tiles of those."""
     names = _sizes(author)
-    tiles = _tiles(made)
+    tiles = {tile: array for tile, array, _ in transfers(made)}  # loaded from, or stored to
     for step in made.found:
         for array, dimension, index in _subscripts(step.statement):
             last = dimension == LAST
@@ -175,11 +175,6 @@ def _places(made: Steps, author: Steps) -> Iterator[tuple[ast.expr, str]]:
                 number = node.value if isinstance(node, ast.Constant) else None
                 if isinstance(number, int) and number in said:
                     yield node, said[number]  # type: ignore[misc]
-
-
-def _tiles(made: Steps) -> Mapping[str, str]:
-    """The arrays that tiles are parts of: loaded from, or stored to."""
-    return {tile: array for tile, array, _ in transfers(made)}
 
 
 def _tile_shapes(
