@@ -182,7 +182,7 @@ class _Folding:
             ):
                 if self.positions is None or not all(map(_tile, same)):
                     raise _Apart
-                first += [group.pop(n) for group in self.groups]
+                first[:0] = [group.pop(n) for group in self.groups]
         if (len(self.groups) - 1) * sum(map(_size, self.groups[0])) < LEAST_SAVED:
             raise _Apart
         self.own = [names_of(*group, stored=True) for group in self.groups]
