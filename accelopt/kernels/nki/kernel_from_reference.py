@@ -31,7 +31,7 @@ from accelopt.kernels.nki.calibration.machine import core_of
 from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.judging import evaluate, trial_store
-from accelopt.kernels.nki.nests.lowering import Interface, shape_text
+from accelopt.kernels.nki.nests.lowering import Interface
 from accelopt.kernels.nki.nests.nest import NotNested, default_nest
 from accelopt.kernels.nki.nests.search import described
 from accelopt.kernels.nki.predicted_times import own_processes
@@ -245,7 +245,7 @@ def documented(source: str, reference: Path, lifted: Lifted) -> str:
     arrays = {a.name: a for a in algorithm.inputs}
     for name in names:
         if name in arrays:
-            lines.append(f"{name}: {shape_text(arrays[name].given)} {arrays[name].dtype}")
+            lines.append(f"{name}: {arrays[name].given} {arrays[name].dtype}")
         else:
             lines.append(f"{name}: a number")
     least = dict(re.findall(r"assert (\w+) % (\d+) == 0", source))
@@ -253,7 +253,7 @@ def documented(source: str, reference: Path, lifted: Lifted) -> str:
         any_number = f"any multiple of {least[size]}" if size in least else "any number"
         lines.append(f"Dimension {place} of {name} may be {any_number}.")
     for array in algorithm.returned:
-        lines.append(f"Returns {array.name}: {shape_text(array.given)} {array.dtype}")
+        lines.append(f"Returns {array.name}: {array.given} {array.dtype}")
     text = "\n    ".join(lines).replace('"""', "'''").replace("\\", "\\\\")
     text = re.sub(r"\n    \n", "\n\n", text)
     return re.sub(

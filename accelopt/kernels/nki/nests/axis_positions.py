@@ -45,6 +45,12 @@ def variable(name: str | None) -> At:
     return At(0, ((name, 1),)) if name else START
 
 
+def without_number(name: str) -> str:
+    """The name that was wanted, of one with a number since it was taken."""
+    wanted, _, number = name.rpartition("_")
+    return wanted if number.isdigit() else name
+
+
 class FreeNames:
     """Names that are not taken yet."""
 
@@ -119,4 +125,4 @@ def number_text(number: float, plain: Mapping[float, str]) -> str:
         parts = round(value / number) if number else 0
         if 1 < abs(parts) <= LARGEST_PART and np.float32(value / parts) == np.float32(number):
             return f"{name} / {parts}"
-    return repr(number).replace("e+", "e")
+    return repr(number)

@@ -97,7 +97,9 @@ class Emitter(Calculation):
         reading = reader(algorithm, frozenset(name for name, _, _ in nest.ways))
         names = FreeNames(taken)
         results = {array.name for array in algorithm.outputs}
-        super().__init__(names, Writer(dialect, names), spec, results, reading, numbers)
+        given = {array.name: array.given for array in (*algorithm.inputs, *algorithm.outputs)}
+        text = Writer(dialect, names, given)
+        super().__init__(names, text, spec, results, reading, numbers)
         self.algorithm = algorithm
         self.nest = nest
         self.definitions = {d.out: d for d in algorithm.definitions}
@@ -108,11 +110,6 @@ class Emitter(Calculation):
         }
         """The inputs that results are written over."""
         self.changed = set()
-        updated = [algorithm.updated(a) for a in algorithm.outputs if a.name in self.in_place]
-        for array in dict.fromkeys((*algorithm.outputs, *updated)):
-            plain = array.given == (array.shape or (1,)) or array.steps
-            if not plain and array.name not in self.in_place:
-                self.outside[array.name] = self.names.new(f"{array.name}_view")
         self.outside |= {out: self.outside[name] for out, name in self.in_place.items()}
         self.deciding = deciding(algorithm.definitions)
         self.in_parts = in_parts

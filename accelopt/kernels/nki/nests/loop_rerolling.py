@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import functools
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from accelopt.kernels.nki.nests.axis_positions import FreeNames
+from accelopt.kernels.nki.nests.axis_positions import FreeNames, without_number
+from accelopt.kernels.nki.nests.statement_trees import assigned, declared, made_of, text_of, trees
 from accelopt.kernels.nki.nests.statements import (
     Comment,
     Each,
@@ -16,23 +18,18 @@ from accelopt.kernels.nki.nests.statements import (
     If,
     Line,
     NestNode,
+    names_of,
     settled,
+    with_names,
 )
 
-LEAST_SAVED = 12
+LEAST_SAVED = 6
 """Statements that writing a body once has to save."""
 MOST_TRIED = 64
 """Runs of statements that may be such bodies."""
 MOST_COLUMNS = 6
 """Values that may differ from body to body: more than those are no table that one reads."""
-_TOKEN = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e-?\d+)?(?![\w.])|[A-Za-z_]\w*|\s+|.", re.DOTALL)
-_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
-_NAME = re.compile(r"[A-Za-z_]\w*")
-_DECLARED = re.compile(r"^((?:\w+, )*\w+) = ", re.MULTILINE)
-_COPY = re.compile(r"_\d+$")
-_TILE = re.compile(r"(\w+) = nl\.(?:ndarray|zeros)\(.*buffer=nl\.(?:sbuf|psum)\)$")
-_OWN = re.compile(r"(?<![\w.])(?!nl\b|nisa\b)[A-Za-z_]\w*(?![\w=])")
-"""A name that a kernel gives: of a tile, an array or a loop's variable."""
+MODULES = ("nl", "nisa")
 
 
 class _Apart(Exception):
@@ -40,20 +37,26 @@ class _Apart(Exception):
 
 
 def rerolled(nodes: Sequence[NestNode], names: FreeNames) -> list[NestNode]:
-    """Statements in which those bodies, too, are written once whose names differ, and whose lines run on the same
-    engines though some may run on others."""
-    return folded(settled(folded(nodes, names)), names, alike=_form)
+    """Statements in which those bodies, too, are written once whose names differ, also those of tiles that others use
+    and of positions, and whose lines run on the same engines though some may run on others."""
+    positions = tuple(node for node in nodes if isinstance(node, Line) and _is_positions(node))
+    found = folded(folded(nodes, names), names, positions=positions)
+    found = folded(settled(found), names, positions=positions)
+    used = [names_of(n) - names_of(n, stored=True) for n in found if n not in positions]
+    return [n for n in found if n not in positions or names_of(n, stored=True) & set().union(*used)]
 
 
 def folded(
     nodes: Sequence[NestNode], names: FreeNames, around: frozenset[str] = frozenset(),
-    alike: Callable[[str], str] | None = None,
+    positions: tuple[Line, ...] | None = None,
 ) -> list[NestNode]:  # fmt: skip
     """Statements with bodies that repeat each other written once, in a static loop; `around` are names that
-    others use, and texts for which `alike` gives the same may be written once."""
-    found = _declared_late(nodes) if alike else list(nodes)
-    keys = [_key(node, alike or _shape) for node in found]
-    used = [_named(node) for node in found]
+    others use. Bodies are alike where names differ in their numbers alone; with the statements that give names to
+    `positions` in tiles, which a body may have of its own, by whatever they are named."""
+    named = positions is None
+    found = list(nodes) if named else _declared_late(nodes)
+    keys = [n if node in (positions or ()) else _key(node, named) for n, node in enumerate(found)]
+    used = [set() if node in (positions or ()) else names_of(node) for node in found]
 
     def without(first: int, last: int) -> frozenset[str]:
         return around.union(*used[:first], *used[last:])
@@ -62,17 +65,23 @@ def folded(
         last = first + length * count
         groups = [found[first + n * length : first + (n + 1) * length] for n in range(count)]
         try:
-            made = _Folding(groups, names).made(without(first, last))
+            made = _Folding(groups, names, positions).made(without(first, last))
         except _Apart:
             continue
-        before = folded(found[:first], names, without(0, first), alike)
-        return [*before, made, *folded(found[last:], names, without(last, len(found)), alike)]
+        before = folded(found[:first], names, without(0, first), positions)
+        return [*before, *made, *folded(found[last:], names, without(last, len(found)), positions)]
     return [
-        replace(node, body=folded(node.body, names, without(n, n + 1), alike))
+        replace(node, body=folded(node.body, names, without(n, n + 1), positions))
         if isinstance(node, (For, If, Each))
         else node
         for n, node in enumerate(found)
     ]
+
+
+def _is_positions(node: Line) -> bool:
+    """Whether a statement gives names to the positions in tiles of one shape."""
+    _, value = assigned(trees(node.forms[0].text)[0])
+    return isinstance(value, ast.Subscript) and ast.unparse(value.value) == "nl.mgrid"
 
 
 def _declared_late(nodes: Sequence[NestNode]) -> list[NestNode]:
@@ -80,26 +89,15 @@ def _declared_late(nodes: Sequence[NestNode]) -> list[NestNode]:
     found: list[NestNode] = []
     waiting: dict[str, NestNode] = {}
     for node in nodes:
-        declared = _TILE.match(node.forms[0].text) if isinstance(node, Line) else None
-        if declared:
-            waiting[declared[1]] = node
+        if tile := _tile(node):
+            waiting[tile] = node
             continue
-        found += [waiting.pop(name) for name in [*waiting] if name in _named(node)]
+        found += [waiting.pop(name) for name in [*waiting] if name in names_of(node)]
         found.append(node)
     return [*found, *waiting.values()]
 
 
-def _named(node: NestNode) -> set[str]:
-    """The names in a statement."""
-    return set().union(*map(_names_in, _texts(node)))
-
-
-@functools.lru_cache(maxsize=16384)  # kernels of one search have most of their text in common
-def _names_in(text: str) -> frozenset[str]:
-    return frozenset(_NAME.findall(text))
-
-
-def _repeats(keys: Sequence[str], sizes: Sequence[int]) -> list[tuple[int, int, int]]:
+def _repeats(keys: Sequence[object], sizes: Sequence[int]) -> list[tuple[int, int, int]]:
     """Runs of equal keys that follow one another: where, how long, how often; those first that save most."""
     found: list[tuple[int, int, int, int]] = []
     for length in range(1, len(keys) // 2 + 1):
@@ -119,90 +117,106 @@ def _size(node: NestNode) -> int:
     return 1 + sum(map(_size, node.body)) if isinstance(node, (For, If, Each)) else 1
 
 
-def _texts(node: NestNode) -> Iterator[str]:
-    if isinstance(node, Line):
-        yield from (form.text for form in node.forms)
-    elif isinstance(node, For):
-        yield node.variable
-    elif isinstance(node, Each):
-        yield " ".join((*node.names, *(text for row in node.rows for text in row)))
-    for inner in node.body if isinstance(node, (For, If, Each)) else ():
-        yield from _texts(inner)
-
-
-def _key(node: NestNode, alike: Callable[[str], str]) -> str:
+def _key(node: NestNode, named: bool) -> object:
     """What two statements have in common that may be written once."""
     if isinstance(node, Line):
-        return "\n".join(f"{form.engine} {alike(form.text)}" for form in node.forms)
+        return tuple((form.engine, _shape(form.text, named)) for form in node.forms)
     if isinstance(node, For):
-        inner = "\n".join(_key(own, alike) for own in node.body)
-        return f"{node.kind} {alike(node.variable)}:\n{inner}\n:"
-    named = isinstance(node, Comment) and alike is _shape
-    return f"# {node}" if named else "#" if isinstance(node, Comment) else f"{id(node)}"
+        return node.kind, _shape(node.variable, named), *(_key(own, named) for own in node.body)
+    if isinstance(node, Comment):
+        return "#", node.text if named else ""
+    return id(node)
 
 
-@functools.lru_cache(maxsize=16384)
-def _shape(text: str) -> str:
-    """A text without numbers, also those of names."""
-    return "".join(
-        "#" if _NUMBER.fullmatch(token) else _COPY.sub("", token) for token in _TOKEN.findall(text)
-    )
+@functools.lru_cache(maxsize=16384)  # kernels of one search have most of their text in common
+def _shape(text: str, named: bool) -> object:
+    """A text without numbers, also those of names; without its own names where bodies are not `named`."""
+    return _shape_of([*trees(text)], named)
 
 
-def _form(text: str) -> str:
-    """A text without numbers and names of its own."""
-    return _shape(_OWN.sub("@", text))
+def _shape_of(node: object, named: bool) -> object:
+    if isinstance(node, ast.Name):
+        return node.id if node.id in MODULES else without_number(node.id) if named else "@"
+    if isinstance(node, ast.AST):
+        parts = (getattr(node, name) for name in node._fields)
+        return "#" if _is_number(node) else (type(node), *(_shape_of(p, named) for p in parts))
+    return tuple(_shape_of(part, named) for part in node) if isinstance(node, list) else node
+
+
+def _is_number(node: object) -> bool:
+    value = node.value if isinstance(node, ast.Constant) else None
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 @dataclass
 class _Folding:
-    """Groups of statements of one form, and what they differ in: by the values in all of them, the place
+    """Groups of statements of one form, and what they differ in: by the values in all of them, the name
     that stands for them."""
 
     groups: list[list[NestNode]]
     names: FreeNames
+    positions: tuple[Line, ...] | None
     columns: dict[tuple[str, ...], str] = field(default_factory=dict)
 
-    def made(self, outside: frozenset[str]) -> Each:
-        """One body for all groups. Raises _Apart where others use a name of theirs, or too much differs."""
-        texts = ["\n".join(t for node in group for t in _texts(node)) for group in self.groups]
-        self.own = [
-            {
-                *_NAME.findall(" ".join(_DECLARED.findall(text))),
-                *(v for node in group for v in _variables(node)),
-            }
-            for text, group in zip(texts, self.groups, strict=True)
+    def made(self, outside: frozenset[str]) -> list[NestNode]:
+        """One body for all groups, behind the tiles of theirs that others use. Raises _Apart where others use another
+        name of theirs, or too much differs."""
+        used = [names_of(*group) for group in self.groups]
+        local = [
+            [p for p in self.positions or () if names_of(p, stored=True) & names] for names in used
         ]
-        used = [set(_NAME.findall(text)) for text in texts]
-        for n, own in enumerate(self.own):
-            elsewhere = outside.union(*(names for m, names in enumerate(used) if m != n))
-            if own & elsewhere:
-                raise _Apart
+        if len({tuple(map(id, own)) for own in local}) > 1:
+            self.groups = [[*own, *group] for own, group in zip(local, self.groups, strict=True)]
+        if len({*map(len, self.groups)}) > 1:
+            raise _Apart
+        positions = names_of(*(self.positions or ()), stored=True)
+        everywhere = [
+            outside.union(*(names for m, names in enumerate(used) if m != n)) - positions
+            for n in range(len(used))
+        ]
+        first: list[NestNode] = []
+        for n in reversed(range(len(self.groups[0]))):
+            same = [group[n] for group in self.groups]
+            if any(
+                names_of(node, stored=True) & e for node, e in zip(same, everywhere, strict=True)
+            ):
+                if self.positions is None or not all(map(_tile, same)):
+                    raise _Apart
+                first[:0] = [group.pop(n) for group in self.groups]
+        if (len(self.groups) - 1) * sum(map(_size, self.groups[0])) < LEAST_SAVED:
+            raise _Apart
+        self.own = [names_of(*group, stored=True) for group in self.groups]
         self.called: list[dict[str, str]] = [{} for _ in self.groups]
         body = [self.node(same, [1.0] * len(same)) for same in zip(*self.groups, strict=True)]
-        return self.each(body)
+        taken = {name: self.names.new(without_number(name)) for name in self.own[0] & outside}
+        return [*first, self.each([with_names(node, taken) for node in body])]
 
     def each(self, body: list[NestNode]) -> Each:
         """The loop, of a body in which columns stand."""
-        lines = {column: _line(column) for column in self.columns}
-        rows = [column for column, line in lines.items() if line is None]
+        index, rounds = "", tuple(map(str, range(len(self.groups))))
+        rows: dict[tuple[str, ...], str] = {}
+        said: dict[str, str] = {}
+        for column, place in self.columns.items():
+            known = ((base, _line(column, base)) for base in (rounds, *rows))
+            base, line = next(((base, line) for base, line in known if line), (rounds, None))
+            if line is None:
+                wanted = without_number(column[0]) if column[0].isidentifier() else "size"
+                rows[column] = said[place] = self.names.new(f"{wanted}_here")
+                continue
+            if base is rounds:
+                index = index or self.names.new("part")
+            step, first = line
+            name = rows.get(base, index)
+            times = f"{name} * {abs(step)}" if abs(step) > 1 else name
+            said[place] = f"{times} + {first}" if step > 0 else f"{first} - {times}"
         if len(rows) > MOST_COLUMNS:
             raise _Apart
-        said: dict[str, str] = {}
-        for column in rows:
-            base = _COPY.sub("", column[0]) if _NAME.fullmatch(column[0]) else "size"
-            said[self.columns[column]] = self.names.new(f"{base}_here")
-        names = list(said.values())
-        index = self.names.new("part") if any(lines.values()) or not rows else ""
-        for column, place in self.columns.items():
-            if line := lines[column]:
-                said[place] = _along(index, *line)
-        if index:
-            names.insert(0, index)
-            rows.insert(0, tuple(map(str, range(len(self.groups)))))
-        whole = len(names) == 1 and names[0] == index
-        table = () if whole else tuple(zip(*rows, strict=True))
-        return Each(tuple(names), len(self.groups), [_spelled(node, said) for node in body], table)
+        if not rows:
+            index = index or self.names.new("part")
+        columns = {rounds: index, **rows} if index else rows
+        table = tuple(zip(*columns, strict=True)) if rows else ()
+        made = [with_names(node, said) for node in body]
+        return Each(tuple(columns.values()), len(self.groups), made, table)
 
     def node(self, same: Sequence[NestNode], weights: Sequence[float]) -> NestNode:
         """One statement for one of each group, which run `weights` times as often as on average."""
@@ -230,16 +244,24 @@ class _Folding:
 
     def text(self, texts: Sequence[str]) -> str:
         """One text for one of each group."""
-        pieces = [_TOKEN.findall(text) for text in texts]
-        made: list[str] = []
-        for same in zip(*pieces, strict=True):
-            if _NAME.fullmatch(same[0]):
-                made.append(self.named(same))
-            elif len(set(same)) == 1:
-                made.append(same[0])
-            else:
-                made.append(self.column(same))
-        return "".join(made)
+        if len({_shape(text, False) for text in texts}) > 1:
+            raise _Apart
+        return text_of(map(self.tree, zip(*map(trees, texts), strict=True)))
+
+    def tree(self, same: Sequence[Any]) -> Any:
+        """One part of a tree for those of each group."""
+        first = same[0]
+        if isinstance(first, list):
+            return [self.tree(parts) for parts in zip(*same, strict=True)]
+        if isinstance(first, ast.Name):
+            return ast.Name(self.named(tuple(name.id for name in same)), first.ctx)
+        if _is_number(first):
+            values = tuple(repr(number.value) for number in same)
+            return ast.Name(self.column(values)) if len(set(values)) > 1 else first
+        if isinstance(first, ast.AST):
+            parts = {name: self.tree([getattr(n, name) for n in same]) for name in first._fields}
+            return made_of(first, parts)
+        return first
 
     def named(self, same: tuple[str, ...]) -> str:
         """A name of each group's own by that in the first; another one by a column."""
@@ -256,46 +278,23 @@ class _Folding:
 
     def column(self, same: tuple[str, ...]) -> str:
         """What stands for values that differ."""
-        return self.columns.setdefault(same, f"\0{len(self.columns)}\0")
+        return self.columns.setdefault(same, f"__{len(self.columns)}")
 
 
-def _variables(node: NestNode) -> Iterator[str]:
-    if isinstance(node, For):
-        yield node.variable
-        for inner in node.body:
-            yield from _variables(inner)
-
-
-def _line(column: Sequence[str]) -> tuple[int, int] | None:
-    """The step and the first of whole numbers at equal distances."""
-    if any(not re.fullmatch(r"-?\d+", number) for number in column):
+def _line(column: Sequence[str], base: Sequence[str]) -> tuple[int, int] | None:
+    """What whole numbers are of others: multiples by a step, and a number."""
+    if not all(number.removeprefix("-").isdigit() for number in (*column, *base)):
         return None
-    first, step = int(column[0]), int(column[1]) - int(column[0])
-    fits = all(int(number) == first + step * n for n, number in enumerate(column))
-    return (step, first) if fits else None
+    pairs = [(int(number), int(other)) for number, other in zip(column, base, strict=True)]
+    (first, start), (second, end) = pairs[:2]
+    step = (second - first) // (end - start) if end != start else 0
+    first -= step * start
+    fits = all(number == first + step * other for number, other in pairs)
+    return (step, first) if fits and step else None
 
 
-def _along(index: str, step: int, first: int) -> str:
-    """A number of a line, by its index."""
-    text = index if step == 1 else f"{index} * {step}"
-    return f"{text} + {first}".replace("+ -", "- ") if first else text
-
-
-_PLACE = re.compile("(?P<before>[-*/%] ?)?(?P<place>\0\\d+\0)(?P<after> ?[*/%])?")
-
-
-def _spelled(node: NestNode, said: Mapping[str, str]) -> NestNode:
-    """A statement with what columns are called."""
-
-    def one(match: re.Match[str]) -> str:
-        text, before, after = said[match["place"]], match["before"] or "", match["after"] or ""
-        apart = " " in text and (before or after)
-        return f"{before}({text}){after}" if apart else f"{before}{text}{after}"
-
-    if isinstance(node, Line):
-        forms = (form._replace(text=_PLACE.sub(one, form.text)) for form in node.forms)
-        return Line(tuple(forms), node.moved)
-    if isinstance(node, For):
-        body = [_spelled(inner, said) for inner in node.body]
-        return replace(node, body=body, count=_PLACE.sub(one, node.count))
-    return node
+def _tile(node: NestNode) -> str:
+    """The name of the tile that a statement declares, and nothing else; empty for others."""
+    own = trees(node.forms[0].text) if isinstance(node, Line) else ()
+    tile = declared(own[0]) if len(own) == 1 else None
+    return tile.name if tile else ""

@@ -21,7 +21,8 @@ from accelopt.kernels.nki.nests.nest import (
     in_terms,
 )
 from accelopt.kernels.nki.nests.nest import ready as readied
-from accelopt.kernels.nki.nests.statements import NestNode, Price, price, rendered
+from accelopt.kernels.nki.nests.rendering import rendered
+from accelopt.kernels.nki.nests.statements import NestNode, Price, price
 from accelopt.kernels.nki.nests.value_graphs import Reading
 from accelopt.kernels.nki.nests.wrapping import wrapped
 from accelopt.parsing import parse_expression, parse_python
@@ -125,6 +126,7 @@ def _kernel(
     signature = interface.signature or ", ".join(array.name for array in ready.inputs)
     returned = ready.returned
     named = [emitter.in_place.get(array.name, array.name) for array in returned]
+    results = [replace(array, name=name) for array, name in zip(returned, named, strict=True)]
     over = {*emitter.in_place.values()} & {array.name for array in ready.inputs}
     typed = dialect == "neuronxcc" and over
     if typed:
@@ -135,21 +137,18 @@ def _kernel(
         "",
         "@nki.jit",
         f"def {interface.name}({signature}):",
-        f'    """{title(ready.inputs, [*map(_named, returned, named)])}"""',
+        f'    """{title(ready.inputs, results)}"""',
     ]
     body = [f"    {text}" for text in interface.asserts]
     for array in ready.inputs:
-        shape = shape_text(array.given)
         said = " x ".join(map(str, array.given))
         body.append(
-            f'    assert tuple({array.name}.shape) == {shape}, "{array.name} must be {said}"'
+            f'    assert tuple({array.name}.shape) == {array.given}, "{array.name} must be {said}"'
         )
-        if array.given != array.shape and array.shape:
-            view = emitter.outside[array.name]
-            body.append(f"    {view} = {array.name}.reshape({shape_text(array.shape)})")
     for array in ready.outputs:
         if array.name not in emitter.in_place:
-            body += [f"    {line}" for line in _result(array, emitter)]
+            made = f"nl.ndarray({array.given}, dtype=nl.{array.dtype}, buffer=nl.shared_hbm)"
+            body.append(f"    {array.name} = {made}")
     body += rendered(nodes)
     lines += [text for line in body for text in wrapped(line)]
     new = [a.updates for a in ready.outputs if a.updates and a.name not in emitter.in_place]
@@ -173,18 +172,12 @@ def lower_part(
     ready, nest = in_terms(_complete(algorithm, nest), nest, TARGETS[target])
     names = taken | {array.name for array in (*ready.inputs, *ready.outputs)}
     emitter = Emitter(ready, nest, TARGETS[target], dialect, {}, names, in_parts)
-    views: list[str] = []
-    for array in (*ready.inputs, *ready.outputs):
-        if array.given != (array.shape or (1,)):
-            view = emitter.outside[array.name] = emitter.names.new(f"{array.name}_view")
-            shape = shape_text(array.shape or (1,))
-            views.append(f"{view} = {array.name}.reshape({shape})")
     try:
         nodes = folded(emitter.emit(), emitter.names)
     except TurnedInParts:
         return lower_part(algorithm, whole, taken, target, dialect, in_parts=False)
     lines = [text for line in rendered(nodes) for text in wrapped(line)]
-    return [*views, *(line[4:] for line in lines)], price(nodes, TARGETS[target])
+    return [line[4:] for line in lines], price(nodes, TARGETS[target])
 
 
 def _complete(algorithm: Algorithm, nest: Nest) -> Algorithm:
@@ -202,16 +195,6 @@ def _complete(algorithm: Algorithm, nest: Nest) -> Algorithm:
     return ready
 
 
-def _result(array: Array, emitter: Emitter) -> list[str]:
-    """The declaration of a result, and its shape for the nest."""
-    shape = shape_text(array.given)
-    made = f"{array.name} = nl.ndarray({shape}, dtype=nl.{array.dtype}, buffer=nl.shared_hbm)"
-    view = emitter.outside[array.name]
-    if view == array.name:
-        return [made]
-    return [made, f"{view} = {array.name}.reshape({shape_text(array.shape or (1,))})"]
-
-
 def _mutable(signature: str, names: set[str]) -> str:
     """Parameters of which those of some names may be written (neuronxcc)."""
     (function,) = parse_python(f"def kernel({signature}): ...").body
@@ -222,21 +205,11 @@ def _mutable(signature: str, names: set[str]) -> str:
     return ast.unparse(function.args)
 
 
-def _named(array: Array, name: str) -> Array:
-    """A result as the kernel returns it, by that name."""
-    return replace(array, name=name)
-
-
 def title(inputs: Sequence[Array], results: Sequence[Array]) -> str:
     """What a kernel takes and gives, for its docstring."""
-    given = ", ".join(f"{a.name} {shape_text(a.given)}" for a in inputs)
-    made = ", ".join(f"{a.name} {shape_text(a.given)}" for a in results)
+    given = ", ".join(f"{a.name} {a.given}" for a in inputs)
+    made = ", ".join(f"{a.name} {a.given}" for a in results)
     text = f"{given} -> {made}."
     if len(text) <= 90:
         return text
     return f"{', '.join(a.name for a in inputs)} -> {', '.join(a.name for a in results)}."
-
-
-def shape_text(shape: tuple[int, ...]) -> str:
-    """A shape, as Python writes it."""
-    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"

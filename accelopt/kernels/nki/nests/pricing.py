@@ -153,7 +153,7 @@ def _shared(emitter: Emitter) -> tuple[dict[str, Any], ...]:
 def _written(emitter: Emitter, stage: Stage, taken: Iterable[str]) -> _Written:
     """A stage alone, with names as if no other was written."""
     emitter.names = FreeNames({*taken, *emitter.outside.values()})
-    emitter.text = Writer(emitter.text.dialect, emitter.names)
+    emitter.text = Writer(emitter.text.dialect, emitter.names, emitter.text.given)
     emitter.blocks[0].nodes = []
     before = [dict(of) for of in _shared(emitter)]
     try:

@@ -7,13 +7,12 @@ form.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from accelopt.hardware import Hardware
-from accelopt.kernels.nki.nests.brevity import brief
+from accelopt.kernels.nki.nests.statement_trees import names_in, renamed, text_of
 
 
 class Form(NamedTuple):
@@ -71,6 +70,17 @@ class Each:
 
 
 NestNode = Line | Comment | For | If | Each
+
+
+def with_names(node: NestNode, names: Mapping[str, str]) -> NestNode:
+    """A statement with other expressions in the places of names, but for those of loops."""
+    if isinstance(node, Line):
+        forms = (f._replace(text=text_of(renamed(f.text, names))) for f in node.forms)
+        return Line(tuple(forms), node.moved)
+    if isinstance(node, For):
+        body = [with_names(inner, names) for inner in node.body]
+        return replace(node, body=body, count=text_of(renamed(node.count, names)))
+    return node
 
 
 def line(text: str) -> Line:
@@ -147,49 +157,29 @@ def price(nodes: list[NestNode], spec: Hardware) -> Price:
     return Price(engines, round(moved))
 
 
-_WORD = re.compile(r"[A-Za-z_]\w*")
-_NUMBER = re.compile(r"_\d+$")
+def header(node: For | If | Each) -> str:
+    """The line above a block."""
+    if isinstance(node, If):
+        return f"if {node.condition}:"
+    if isinstance(node, For):
+        return f"for {node.variable} in nl.{node.kind}({node.count or node.extent}):"
+    one = len(node.names) == 1
+    rows = ", ".join(row[0] if one else f"({', '.join(row)})" for row in node.rows)
+    count = f"({rows})" if rows else f"nl.static_range({node.count})"
+    return f"for {', '.join(node.names)} in {count}:"
 
 
-def rendered(nodes: list[NestNode]) -> list[str]:
-    """The text, engines chosen. Loops that are not inside each other may have one name."""
-    chosen = balanced(nodes)
-    loops = set(_variables(nodes))
-
-    def said(text: str, called: Mapping[str, str]) -> str:
-        return _WORD.sub(lambda word: called.get(word[0], word[0]), text)
-
-    def lines(part: list[NestNode], depth: int, called: Mapping[str, str]) -> Iterator[str]:
-        pad = "    " * depth
-        for node in part:
-            if isinstance(node, For) and not node.variable:  # a place for what is needed later
-                yield from lines(node.body, depth, called)
-            elif isinstance(node, For):
-                name = _NUMBER.sub("", node.variable)
-                if name not in loops or name in called.values():
-                    name = node.variable
-                yield f"{pad}for {name} in nl.{node.kind}({node.count or node.extent}):"
-                yield from lines(node.body, depth + 1, {**called, node.variable: name})
-            elif isinstance(node, Each):
-                rows = ", ".join(f"({', '.join(row)})" for row in node.rows)
-                count = f"({rows})" if rows else f"nl.static_range({node.count})"
-                yield f"{pad}for {', '.join(node.names)} in {count}:"
-                yield from lines(node.body, depth + 1, called)
-            elif isinstance(node, If):
-                yield f"{pad}if {node.condition}:"
-                yield from lines(node.body, depth + 1, called)
-            elif isinstance(node, Comment):
-                yield f"{pad}# {node.text}"
-            else:
-                text = said(chosen[id(node)].text, called)
-                yield from (pad + piece for piece in text.split("\n"))
-
-    return brief(list(lines(nodes, 1, {})))
+def texts(node: NestNode) -> Iterator[str]:
+    """All text of a statement and of those in it."""
+    if isinstance(node, Line):
+        yield from (form.text for form in node.forms)
+    elif not isinstance(node, Comment):
+        if not isinstance(node, For) or node.variable:
+            yield f"{header(node)}\n    pass"
+        for inner in node.body:
+            yield from texts(inner)
 
 
-def _variables(nodes: list[NestNode]) -> Iterator[str]:
-    for node in nodes:
-        if isinstance(node, For):
-            yield node.variable
-        if isinstance(node, (For, If, Each)):
-            yield from _variables(node.body)
+def names_of(*nodes: NestNode, stored: bool = False) -> set[str]:
+    """The names in statements; those alone that they give values, where it is asked for `stored` ones."""
+    return {name for node in nodes for text in texts(node) for name in names_in(text, stored)}

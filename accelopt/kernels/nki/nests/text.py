@@ -8,7 +8,7 @@ or `.ap`; there an instruction also names its destination first, where the other
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from accelopt.algorithm.linear import row_major
@@ -72,7 +72,9 @@ class Writer:
     """Text in one dialect. Declarations for all of the kernel are collected in `first`; `reach` has
     the number of values of each loop variable."""
 
-    def __init__(self, dialect: Dialect, names: FreeNames) -> None:
+    def __init__(
+        self, dialect: Dialect, names: FreeNames, given: Mapping[str, tuple[int, ...]] = {}
+    ) -> None:
         self.dialect = dialect
         self.names = names
         self.first: list[NestNode] = []
@@ -80,7 +82,9 @@ class Writer:
         self.explicit = False
         """Whether all of a tile is said as a part of one is: bodies that repeat each other are alike."""
         self._grids: dict[tuple[int, ...], tuple[str, ...]] = {}
-        self._flat: dict[str, str] = {}
+        self.given = given
+        """The shapes of tensors in HBM that a nest has others for."""
+        self._views: dict[tuple[str, tuple[int, ...]], str] = {}
         self._lanes: dict[tuple[int, int], str] = {}
 
     @property
@@ -148,20 +152,27 @@ class Writer:
         self, name: str, shape: tuple[int, ...], offset: At, counts: Sequence[int],
         strides: Sequence[int],
     ) -> str:  # fmt: skip
-        """A part of a tensor in HBM, which counts its elements row by row: slices of its `shape`
-        where there are some, else the addresses."""
+        """A part of a tensor in HBM, which counts its elements row by row: slices of it, or of a view of its `shape`
+        in the nest, where there are some, else the addresses."""
         offset = collected(offset)
-        sliced = self._slices(shape, offset, counts, strides)
-        if sliced is not None:
-            return f"{name}[{', '.join(sliced)}]"
+        given = self.given.get(name, shape)
+        for own in dict.fromkeys((given, shape)):
+            sliced = self._slices(own, offset, counts, strides) if own else None
+            if sliced is not None:
+                return f"{name if own == given else self.view(name, own)}[{', '.join(sliced)}]"
         if self.nki:
             pattern = [[s, n] for n, s in zip(counts, strides, strict=True)]
             return f"{name}.ap({pattern}, offset={self.said(offset)})"
-        if name not in self._flat:
-            self._flat[name] = self.names.new(f"{name}_flat")
-            self.first.append(line(f"{self._flat[name]} = {name}.reshape(({math.prod(shape)},))"))
-        grid = self.grid(tuple(counts))
-        return f"{self._flat[name]}[{_sum(offset, zip(grid, strides, strict=True), keep=True)}]"
+        whole, grid = (math.prod(shape),), self.grid(tuple(counts))
+        flat = name if whole == given else self.view(name, whole, "flat")
+        return f"{flat}[{_sum(offset, zip(grid, strides, strict=True), keep=True)}]"
+
+    def view(self, name: str, shape: tuple[int, ...], called: str = "view") -> str:
+        """The name of a tensor in HBM in another shape."""
+        if (name, shape) not in self._views:
+            self._views[name, shape] = made = self.names.new(f"{name}_{called}")
+            self.first.append(line(f"{made} = {name}.reshape({shape})"))
+        return self._views[name, shape]
 
     def rows(
         self, name: str, shape: tuple[int, ...], size: int, numbers: Tile, at: At, partitions: int,
@@ -171,7 +182,7 @@ class Writer:
         at `at` in a tile."""
         offset, at = collected(offset), collected(at)
         count = math.prod(shape) // size
-        if (count, size) != shape:
+        if (count, size) != self.given.get(name, shape):
             name = f"{name}.reshape(({count}, {size}))"
         if self.nki:
             pattern = [[size, partitions], *([s, n] for n, s in zip(counts, strides, strict=True))]

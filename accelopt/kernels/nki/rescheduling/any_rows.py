@@ -19,7 +19,6 @@ from typing import NamedTuple
 from accelopt.algorithm import ir
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.kernels.nki.devices.protocol import TensorArgument
-from accelopt.kernels.nki.nests.lowering import shape_text
 from accelopt.kernels.nki.nests.nest import Nest, NotNested
 from accelopt.kernels.nki.rescheduling.lifted_kernel import Lifted
 
@@ -151,7 +150,7 @@ class _Text:
             for rows in found:
                 if (place := _given(array, rows.axis, rows.longer)) is not None:
                     shape[place] = rows.name
-            before, after = f"{array.name} {shape_text(array.given)}", ", ".join(shape)
+            before, after = f"{array.name} {array.given}", ", ".join(shape)
             for n in range(begins + 1, body):
                 lines[n] = lines[n].replace(before, f"{array.name} ({after})")
         top = [f"    {rows.name} = {rows.read}\n" for rows in found]

@@ -15,7 +15,7 @@ from accelopt.kernels.nki.arguments import ParameterFacts
 from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.lift.failure import NotLifted
-from accelopt.kernels.nki.nests.lowering import Interface, lower_part, shape_text
+from accelopt.kernels.nki.nests.lowering import Interface, lower_part
 from accelopt.kernels.nki.nests.nest import Nest
 from accelopt.kernels.nki.nests.search import described, search_nests
 from accelopt.kernels.nki.predicted_times import Times, own_processes
@@ -72,7 +72,7 @@ def rewritten_in_pieces(
     found = pieces(program, source)
     dialect = dialect_of_source(source)
     first = [
-        f'assert tuple({name}.shape) == {shape_text(what.shape)}, "{name} must be '
+        f'assert tuple({name}.shape) == {what.shape}, "{name} must be '
         f'{" x ".join(map(str, what.shape))}"'
         for name, what in plain.facts.items()
         if what.shape

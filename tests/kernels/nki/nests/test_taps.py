@@ -18,8 +18,9 @@ from accelopt.algorithm.ir import Algorithm
 from accelopt.kernels.nki.nests.axis_positions import FreeNames
 from accelopt.kernels.nki.nests.loop_rerolling import folded
 from accelopt.kernels.nki.nests.lowering import lower_nest
+from accelopt.kernels.nki.nests.rendering import rendered
 from accelopt.kernels.nki.nests.starts import starting_nests
-from accelopt.kernels.nki.nests.statements import line, rendered
+from accelopt.kernels.nki.nests.statements import line
 from tests.kernels.nki.lift.algorithms import written
 
 

@@ -13,10 +13,6 @@ from accelopt.kernels.nki.rescheduling.authorship.expression_numbers import Mean
 from accelopt.kernels.nki.rescheduling.authorship.kernel_replacement import parts, with_kernel
 from accelopt.kernels.nki.rescheduling.authorship.layout import laid_out
 from accelopt.kernels.nki.rescheduling.authorship.numbers import with_expressions, with_sizes
-from accelopt.kernels.nki.rescheduling.authorship.redundant_reshapes import (
-    declared_first,
-    without_detours,
-)
 from accelopt.kernels.nki.rescheduling.authorship.steps import Steps
 from accelopt.kernels.nki.rescheduling.authorship.variable_names import with_loop_names, with_names
 from accelopt.parsing import parse_expression, parse_python, tree_of
@@ -52,7 +48,6 @@ class Author(NamedTuple):
 
     def _changed(self, made: str, docstring: str | None) -> str:
         text = _with_docstring(made, self.kernel, docstring)
-        text = declared_first(without_detours(text, self.kernel, self.shapes), self.kernel)
         text = with_names(text, *self._steps(text))
         text = with_expressions(text, *self._steps(text))
         text = with_sizes(text, *self._steps(text))

@@ -1,6 +1,5 @@
-"""Lines that a rewrite made, in the layout of a formatter: up to 100 characters, and spaces around
-the colon of a slice between sums. In a module that is not in this layout statements are compact, in lines
-as long as its author's."""
+"""Lines in the layout of a formatter: up to 100 characters, and spaces around the colon of a slice between sums. In a
+module that is not in this layout statements are compact, in lines as long as its author's."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ MOST = 120
 
 
 def laid_out(text: str, beside: str = "") -> str:
-    """The text, for the module `beside`."""
+    """`text` in this layout, or for the module `beside` in that one's."""
     longest = max((len(line) for line in beside.splitlines() if not _said(line)), default=0)
     width = min(MOST, max(LONGEST, longest)) if beside and laid_out(beside) != beside else 0
     text = _spaced(text)
@@ -71,12 +70,10 @@ def _same(statement: list[str], made: list[str]) -> bool:
 def _spaced(text: str) -> str:
     """Slices with spaces around their colon where a bound is more than a name or a number."""
     lines = [line.encode() for line in text.splitlines(keepends=True)]
-    nodes = (node for node in ast.walk(parse_python(text)) if isinstance(node, ast.Slice))
-    bounds = [
-        (node.lower, node.upper)
-        for node in nodes
-        if node.step is None and node.lower and node.upper
-    ]
+    found = (
+        (n.lower, n.upper, n.step) for n in ast.walk(parse_python(text)) if isinstance(n, ast.Slice)
+    )
+    bounds = [(lower, upper) for lower, upper, step in found if lower and upper and step is None]
     for lower, upper in sorted(bounds, key=lambda pair: pair[0].end_col_offset or 0, reverse=True):
         row, start, end = lower.lineno, lower.end_col_offset or 0, upper.col_offset
         if upper.end_lineno != row or all(map(_plain, (lower, upper))):

@@ -11,17 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from accelopt.kernels.nki.kernel_function import name_of
-from accelopt.kernels.nki.rescheduling.authorship.steps import (
-    Key,
-    Steps,
-    arrays,
-    moves,
-    names_bound,
-    transfers,
-    whole,
-)
+from accelopt.kernels.nki.nests.statement_trees import base
+from accelopt.kernels.nki.rescheduling.authorship.steps import Key, Steps, arrays, moves, transfers
 from accelopt.kernels.nki.rescheduling.authorship.text import identifiers, replaced
-from accelopt.parsing import parse_expression, parse_python
+from accelopt.parsing import names_stored, parse_expression, parse_python
 
 NOBODYS = frozenset((0.0, 1.0, 2.0, 0.5))
 """Numbers, with either sign, that stand for themselves."""
@@ -50,8 +43,7 @@ class Spelled(NamedTuple):
 def with_expressions(text: str, made: Steps, author: Steps) -> str:
     """`text`, whose steps are `made`, with the author's expressions for its numbers, where they
     are the same in fp32; what an expression needs of the author's statements on shapes comes with it."""
-    viewed = views(made)
-    taken = identifiers(made.function) - (set(made.shapes) - viewed)
+    taken = identifiers(made.function) - set(made.shapes)
     known = [said for said in _said(author) if not identifiers(parse_python(said.text)) & taken]
     made_of = [_about(one, form) for form in ("-{}", "1 / {}", "-1 / {}") for one in known]
     changes: list[tuple[ast.expr, str]] = []
@@ -63,8 +55,8 @@ def with_expressions(text: str, made: Steps, author: Steps) -> str:
             said = _chosen(value, (known, made_of), frozenset(step.keys))
             if said:
                 changes.append((node, said))
-    changes += _places(made, author, viewed)
-    changes += _declared(made, author, taken - viewed)
+    changes += _places(made, author)
+    changes += _declared(made, author, taken)
     changes += _tile_shapes(made, author, taken)
     text = fractions(replaced(text, changes))
     return _carried(text, made, author, [said for _, said in changes])
@@ -126,11 +118,6 @@ def _floats(statement: ast.stmt) -> Iterator[ast.expr]:
             yield node  # type: ignore[misc]
 
 
-def views(made: Steps) -> set[str]:
-    """The arguments that a kernel gives other shapes than its callers do."""
-    return {name for step in made.found for name in step.targets if name in made.shapes}
-
-
 def fractions(text: str) -> str:
     """`text` with its long decimal numbers as the fractions and roots of whole numbers that they are in
     fp32: 1 / 1536 in the place of 0.0006510417."""
@@ -175,26 +162,19 @@ def _declared(made: Steps, author: Steps, taken: Collection[str]) -> Iterator[tu
 # Sizes of tiles.
 
 
-def _places(made: Steps, author: Steps, viewed: Collection[str]) -> Iterator[tuple[ast.expr, str]]:
+def _places(made: Steps, author: Steps) -> Iterator[tuple[ast.expr, str]]:
     """The author's constants for sizes of tiles, along the dimensions of arrays in which both
     kernels cut them so, and along the last one of tiles of those."""
     names = _sizes(author)
-    tiles = _tiles(made)
+    tiles = {tile: array for tile, array, _ in transfers(made)}  # loaded from, or stored to
     for step in made.found:
         for array, dimension, index in _subscripts(step.statement):
             last = dimension == LAST
             said = names.get((tiles.get(array, array) if last else array, dimension), {})
-            if array in viewed and not last:
-                continue
             for node in ast.walk(index):
                 number = node.value if isinstance(node, ast.Constant) else None
                 if isinstance(number, int) and number in said:
                     yield node, said[number]  # type: ignore[misc]
-
-
-def _tiles(made: Steps) -> Mapping[str, str]:
-    """The arrays that tiles are parts of: loaded from, or stored to."""
-    return {tile: array for tile, array, _ in transfers(made)}
 
 
 def _tile_shapes(
@@ -226,7 +206,7 @@ def _tile_shapes(
 
 def _is_plain(steps: Steps, name: str) -> bool:
     """Whether a kernel binds a name to a number alone."""
-    bound = [s.statement for s in steps.found if name in names_bound(s.statement)]
+    bound = [s.statement for s in steps.found if name in names_stored(s.statement)]
     return all(isinstance(getattr(one, "value", None), ast.Constant) for one in bound)
 
 
@@ -236,9 +216,9 @@ def _whole_rows(made: Steps) -> set[object]:
     whole_ones, others = set[object](), set[object]()
     for function, parts in moves(made):
         for here, there in (parts[:2], parts[1::-1]) if function in TRANSFERS else ():
-            if whole(here) in widths and isinstance(there, ast.Subscript):
+            if base(here) in widths and isinstance(there, ast.Subscript):
                 index = there.slice.elts[-1] if isinstance(there.slice, ast.Tuple) else there.slice
-                (whole_ones if ast.unparse(index) == ":" else others).add(widths[whole(here)])
+                (whole_ones if ast.unparse(index) == ":" else others).add(widths[base(here)])
     return whole_ones - others
 
 
@@ -299,7 +279,7 @@ def with_sizes(text: str, made: Steps, author: Steps) -> str:
             continue
         said, theirs = own[place][0], ast.unparse(own[place][1])
         if theirs not in known:
-            if set(names_bound(own[place][1])) & identifiers(made.function):
+            if names_stored(own[place][1]) & identifiers(made.function):
                 continue
             lines[statement.lineno - 1] = f"    {theirs}\n"
             known.add(theirs)
@@ -331,7 +311,7 @@ def _with_constants(text: str, kernel: str, author: Steps, sizes: set[str]) -> s
 
 def _sizes_read(steps: Steps) -> Iterator[tuple[tuple[str, int], str, ast.Assign]]:
     """The dimensions of arguments that a kernel reads, with its names for them."""
-    bound = [name for step in steps.found for name in names_bound(step.statement)]
+    bound = [name for step in steps.found for name in names_stored(step.statement)]
     for step in steps.found:
         if not isinstance(step.statement, ast.Assign):
             continue
@@ -358,7 +338,7 @@ def _carried(text: str, made: Steps, author: Steps, said: Sequence[str]) -> str:
     wanted = {name for one in said for name in identifiers(parse_python(one))}
     lines: list[str] = []
     for step in reversed(author.found):
-        bound = set(names_bound(step.statement))
+        bound = names_stored(step.statement)
         if not bound & wanted or step.targets:
             continue
         lines.insert(0, ast.unparse(step.statement))

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from accelopt.kernels.nki.kernel_function import name_of
+from accelopt.kernels.nki.nests.statement_trees import DESTINATIONS, base
 from accelopt.kernels.nki.rescheduling.authorship.expression_numbers import Meanings
+from accelopt.parsing import names_stored
 
 Key = tuple[int, str]
 """What is computed, with the function's name where that gives no other value than it takes."""
@@ -20,7 +22,6 @@ Key = tuple[int, str]
 REDUCTIONS = {"add": "sum", "maximum": "max", "minimum": "min", "max": "max", "min": "min"}
 FILLED = frozenset("ndarray zeros full ones memset empty zeros_like".split())
 FORMS = frozenset("shape dtype".split())
-DESTINATIONS = ("dst", "reduce_res")
 OPERATORS: dict[type[ast.operator | ast.unaryop], Callable[..., float]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -143,7 +144,7 @@ class Steps:
     def _block(self, body: Sequence[ast.stmt]) -> None:
         for statement in body:
             if isinstance(statement, ast.For):
-                for name in names_bound(statement.target):
+                for name in names_stored(statement.target):
                     self.numbers[name] = 0
                     self.loops.add(name)
                 self._block(statement.body)
@@ -171,7 +172,7 @@ class Steps:
 
     def _assigned(self, target: ast.expr, value: ast.expr) -> None:
         if any(isinstance(n, ast.Name) and n.id in self.loops for n in ast.walk(value)):
-            self.loops.update(names_bound(target))
+            self.loops.update(names_stored(target))
         if names := self.numbers_of(target, value):
             self.numbers |= names
             self._values |= dict.fromkeys(names, self.meanings.number)
@@ -195,7 +196,7 @@ class Steps:
             return None
 
     def _give(self, target: ast.expr, meaning: int) -> None:
-        if name := whole(target):
+        if name := base(target):
             self._values[name] = meaning
             self._targets[name] = meaning
 
@@ -335,7 +336,7 @@ def transfers(steps: Steps) -> Iterator[tuple[str, str, bool]]:
     outside = {*steps.shapes, *(name for name, _ in arrays(steps))}
     for function, parts in moves(steps):
         if function in ("load", "store", "dma_copy") and len(parts) > 1:
-            to, of = (_VIEW.sub("", whole(part)) for part in parts[:2])
+            to, of = (_VIEW.sub("", base(part)) for part in parts[:2])
             known = outside.union(steps.named)
             if {to, of} <= known and (to in outside) != (of in outside):
                 yield (of, to, True) if to in outside else (to, of, False)
@@ -346,7 +347,7 @@ def fills(steps: Steps) -> Iterator[tuple[str, float]]:
     for function, parts in moves(steps):
         number = steps.value(parts[-1]) if function in ("memset", "full") else None
         if number is not None:
-            yield whole(parts[0]), float(np.float32(number))
+            yield base(parts[0]), float(np.float32(number))
 
 
 def moves(steps: Steps) -> Iterator[tuple[str, list[ast.expr]]]:
@@ -357,17 +358,3 @@ def moves(steps: Steps) -> Iterator[tuple[str, list[ast.expr]]]:
         if isinstance(call, ast.Call):
             named = [k.value for k in call.keywords if k.arg in ("dst", "src", "value")]
             yield name_of(call.func), [*into, *call.args, *named]
-
-
-def whole(node: ast.expr) -> str:
-    """The name of what an access takes a part of."""
-    while isinstance(node, (ast.Subscript, ast.Call, ast.Attribute)):
-        node = node.func if isinstance(node, ast.Call) else node.value
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def names_bound(target: ast.AST) -> Iterator[str]:
-    """The names that an assignment or the target of a loop binds."""
-    for node in ast.walk(target):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id

@@ -6,14 +6,8 @@ import ast
 import re
 from collections.abc import Collection, Mapping
 
-from accelopt.kernels.nki.rescheduling.authorship.numbers import views
-from accelopt.kernels.nki.rescheduling.authorship.steps import (
-    DESTINATIONS,
-    Steps,
-    fills,
-    transfers,
-    whole,
-)
+from accelopt.kernels.nki.nests.statement_trees import DESTINATIONS, base
+from accelopt.kernels.nki.rescheduling.authorship.steps import Steps, fills, transfers
 from accelopt.kernels.nki.rescheduling.authorship.text import identifiers, replaced
 from accelopt.parsing import parse_python
 
@@ -27,11 +21,10 @@ def with_names(text: str, made: Steps, author: Steps) -> str:
     """`text`, whose steps are `made`, with the author's names."""
     wanted = _results(made, author)
     own = _names_by_meaning(author)
-    changed = views(made)
     for meaning, names in _names_by_meaning(made).items():
         called = _called(names, own.get(meaning, {}))
         for name in names:
-            if _base(name) in called and name not in changed:
+            if _base(name) in called:
                 wanted.setdefault(name, called[_base(name)] + _layout(name))
     theirs = _transferred(author)
     for (array, how), tiles in _transferred(made).items():
@@ -40,7 +33,7 @@ def with_names(text: str, made: Steps, author: Steps) -> str:
             wanted |= {name: next(iter(theirs[place])) + _number(name, tiles) for name in tiles}
     for name in sorted(identifiers(made.function)):
         longer = [w for w in wanted if name.startswith(f"{w}_") and w not in made.shapes]
-        if longer and name not in made.shapes and name not in changed:
+        if longer and name not in made.shapes:
             stem = max(longer, key=len)
             wanted.setdefault(name, wanted[stem] + name.removeprefix(stem))
     return _renamed(text, made, wanted)
@@ -99,7 +92,7 @@ def _unread(steps: Steps) -> set[str]:
             if isinstance(node, ast.Call) else []
         )  # fmt: skip
         for target in written:
-            if name := whole(target):
+            if name := base(target):
                 read.remove(name)
     return {name for step in steps.found for name in step.targets} - set(read)
 
