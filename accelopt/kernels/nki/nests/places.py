@@ -142,8 +142,9 @@ def one_ahead(loop: For, block: Block) -> For:
             return Line(tuple(forms), node.moved)
         return node
 
-    first = If(f"{then} < {loop.extent}", list(map(renamed, block.ahead)))
-    rest = If(f"{then} > 0", [line(f"{now} = {then} - 1"), *loop.body])
+    share = loop.extent / (loop.extent + 1)
+    first = If(f"{then} < {loop.extent}", list(map(renamed, block.ahead)), share)
+    rest = If(f"{then} > 0", [line(f"{now} = {then} - 1"), *loop.body], share)
     last = [line(f"{name} = {name}_next") for name in block.carried]
     return For(then, loop.extent + 1, [first, rest, *last], "static_range")
 

@@ -43,21 +43,23 @@ class Comment:
 @dataclass
 class For:
     """`for variable in nl.<kind>(extent)`; where bodies are written once `extent` is that in the mean, and
-    `count` its text."""
+    `count` its text. Rounds of one that `overlaps` begin before those before have ended."""
 
     variable: str
     extent: float
     body: list[NestNode] = field(default_factory=list)
     kind: str = "affine_range"
     count: str = ""
+    overlaps: bool = False
 
 
 @dataclass
 class If:
-    """`if condition`, in a loop of which all iterations but one meet it."""
+    """`if condition`, which a `share` of the times that it is reached meet."""
 
     condition: str
     body: list[NestNode] = field(default_factory=list)
+    share: float = 1.0
 
 
 @dataclass
@@ -82,11 +84,9 @@ def walk(nodes: list[NestNode], times: float = 1) -> Iterator[tuple[Line, float]
     """Every line and how often it runs."""
     for node in nodes:
         if isinstance(node, For):
-            for inner in node.body:
-                met = node.extent - 1 if isinstance(inner, If) else node.extent
-                yield from walk([inner], times * met)
+            yield from walk(node.body, times * node.extent)
         elif isinstance(node, If):
-            yield from walk(node.body, times)
+            yield from walk(node.body, times * node.share)
         elif isinstance(node, Each):
             yield from walk(node.body, times * node.count)
         elif isinstance(node, Line):

@@ -288,8 +288,7 @@ class Calculation(Instructions):
         if step.opcode == "tensor_tensor":
             rows = [self.memory.spread(tile, where) for tile in tiles]
             found = [row or self.view(tile, where) for row, tile in zip(rows, tiles, strict=True)]
-            brought = any(rows) or self.brings_beside
-            if brought and all(view.tile.psum for view in found):  # an operand is in SBUF
+            if all(view.tile.psum for view in found):  # an operand is in SBUF
                 found[0] = self.converted(found[0], where, axes, found[0].tile.dtype)
             elif not any(view.tile.psum or view.tile.spread for view in found):
                 self.bring_beside(tiles, found, where)
