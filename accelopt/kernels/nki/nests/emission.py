@@ -720,11 +720,15 @@ class Emitter(Calculation):
             or self.is_stored(definition)
         ):
             return False
-        readers = (
-            self.reading.meanings[name].product for name in self.reading.readers[definition.out]
-        )
-        taken = (value for reader in readers if reader for value in (reader.left, reader.right))
-        return not any(value.kind == "input" and value.array == definition.out for value in taken)
+        for name in self.reading.readers[definition.out]:
+            reader, taken = self.definitions[name], self.reading.meanings[name].product
+            across = isinstance(reader, ir.Reduce) and {*where.part} & {*reader.reduced}
+            elsewhere = self.laid.get(name) != self.laid.get(definition.out)
+            operands = (taken.left, taken.right) if taken else ()
+            plain = any(v.kind == "input" and v.array == definition.out for v in operands)
+            if plain or elsewhere or isinstance(reader, ir.Scan) or (across and not taken):
+                return False
+        return True
 
     def is_stored(self, definition: ir.Definition) -> bool:
         """Whether a definition's elements go to HBM: results, and what other stages read."""

@@ -297,7 +297,10 @@ class Calculation(Instructions):
             runs = zip(found, s[1:], strict=True)
             if self.text.nki or all(run == [1] for view, run in runs if view.tile.spread):
                 return found  # what is spread with an operand is one run
-        return [self.view(tile, where) for tile in tiles]
+        found = [self.view(tile, where) for tile in tiles]
+        if len(found) > 1 and all(view.tile.psum for view in found):
+            found[0] = self.converted(found[0], where, axes, found[0].tile.dtype)
+        return found
 
     def fits_beside(self, where: Where, axes: Sequence[Axis]) -> bool:
         """Whether one of two tiles that Vector takes is to come into PSUM, and fits half of that."""
