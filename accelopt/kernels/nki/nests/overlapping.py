@@ -32,6 +32,8 @@ SLOWER = (1.0, 1.25, 1.6, 2.0, 3.0)
 """Times a round of the busiest engine that rounds follow one another, until few enough are under way."""
 RESULT_NS = 200.0
 """From an instruction's end to the start of one on another engine that waits for it."""
+WORTH = 0.05
+"""Of a kernel's work, that a loop has to be to overlap."""
 INNER = 0.8
 """Of a round's time, from which on a loop inside of it overlaps in its place."""
 _WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?![\w=])|(?<==)[A-Za-z_]\w*")
@@ -59,12 +61,13 @@ def overlapped(nodes: Sequence[NestNode], names: FreeNames, spec: Hardware) -> l
     if not any(isinstance(node, For) and node.overlaps for node in nodes):
         return list(nodes)
     found = settled(list(nodes))
-    return [made for node in found for made in _made(node, names, spec)]
-
-
-def _made(node: NestNode, names: FreeNames, spec: Hardware) -> list[NestNode]:
-    loop = _Overlap(node, names, spec) if isinstance(node, For) and node.overlaps else None
-    return loop.nodes() if loop and loop.schedule() else [node]
+    times = [sum(item.forms[0].ns * n for item, n in walk([node])) for node in found]
+    made: list[NestNode] = []
+    for node, ns in zip(found, times, strict=True):
+        worth = isinstance(node, For) and node.overlaps and ns > WORTH * sum(times)
+        loop = _Overlap(node, names, spec) if worth and isinstance(node, For) else None
+        made += loop.nodes() if loop and loop.schedule() else [node]
+    return made
 
 
 class _Overlap:
