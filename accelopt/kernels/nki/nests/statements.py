@@ -50,7 +50,7 @@ class For:
     body: list[NestNode] = field(default_factory=list)
     kind: str = "affine_range"
     count: str = ""
-    overlaps: bool = False
+    overlaps: bool = field(default=False, repr=False)
 
 
 @dataclass
