@@ -11,6 +11,7 @@ _TILE = re.compile(
     r"^ *(?P<name>\w+) = nl\.(?:ndarray|zeros)\(\((?:nl\.par_dim\()?(?P<rows>\d+)\)?, (?P<width>.+?)\), "
     r"dtype=nl\.(?P<dtype>\w+), buffer=nl\.(?P<buffer>\w+)\)$"
 )
+_ALSO = re.compile(r"^ *(\w+) = (\w+)$")
 _PART = re.compile(r"\b(\w+)\[0:(\d+), 0:([^\[\],]+)\]")
 _WHOLE = re.compile(r"\b(\w+)\[\.\.\.\](?!\.)(?! \+?= )")
 _RESULT = re.compile(
@@ -41,6 +42,9 @@ def brief(lines: Sequence[str]) -> list[str]:
         for line in lines
         if (found := _TILE.match(line))
     }
+    for line in reversed(lines):  # the tile of a round before is like that of this one
+        if (also := _ALSO.match(line)) and also[2] in tiles:
+            tiles[also[1]] = tiles[also[2]]
 
     def whole(match: re.Match[str]) -> str:
         tile = tiles.get(match[1])
