@@ -88,7 +88,7 @@ class _Overlap:
         whole = sum(sum(unit.costs.values()) for unit in units)
         for at, unit in enumerate(units):
             *declared, inner = unit.nodes
-            if not isinstance(inner, For) or not inner.variable or inner.kind == "static_range":
+            if not isinstance(inner, For) or not inner.variable or inner.count:
                 continue
             before, after = [*units[:at], *([_unit(declared)] if declared else [])], units[at + 1 :]
             given = set().union(*(one.bound for one in before))
@@ -111,7 +111,7 @@ class _Overlap:
 
     def schedule(self) -> bool:
         """When each unit starts, after the first of its round; whether there are rounds that overlap then."""
-        if not 2 < self.rounds <= MOST_ROUNDS or any(one.count for one in self.loops):
+        if not 2 < self.rounds <= MOST_ROUNDS or self.loops[0].count:
             return False
         if sum(len(unit.bound) for unit in self.units) > len(self.private):
             return False
