@@ -228,6 +228,7 @@ class Emitter(Calculation):
     def emit_stage(self, stage: Stage) -> None:
         """One loop nest with the tiles of its members."""
         self.stage = stage
+        self.overlaps = stage.overlaps
         self.changed.clear()
         apart = {
             n: last
@@ -274,7 +275,7 @@ class Emitter(Calculation):
         parts = [(axes[p.axis], p.size) for p in (*stage.loops, *stage.partition)
                  if axes[p.axis] not in padded]  # fmt: skip
         self.carried, self.held_sums, self.sums, self.states = {}, {}, {}, {}
-        stored = [d.out for d in members if self.is_stored(d)]
+        stored = [d.out for d in members if self.is_stored(d) or d.out in self.nest.held]
         self.masks = {
             axes[name]: masks_that_empty(members, axes[name], stored) for name in stage.skipped
         }
@@ -602,8 +603,13 @@ class Emitter(Calculation):
             held = self.on_chip.place(definition, where)
         elif local or together or self.recurrences.begins(definition, where) is not None:
             wide = self.with_ends(definition, where)
+            sums = (
+                not together
+                and wide == where
+                and self.stays_in_psum(source, definition, axes, where)
+            )
             held = self.new_tile(
-                definition.out, wide, axes, dtype, self.is_read_fast(definition, where)
+                definition.out, wide, axes, dtype, self.is_read_fast(definition, where), sums
             )
             self.fill_ends(held, wide, where, axes, self.recurrences.begins(definition, where))
 
@@ -696,6 +702,31 @@ class Emitter(Calculation):
         fits = width * 4 <= self.spec.psum_bank_bytes and not self.is_stored(definition)
         return across and fits and isinstance(definition, ir.Reduce)
 
+    def stays_in_psum(
+        self, source: ir.Definition, definition: ir.Definition, axes: Sequence[Axis], where: Where
+    ) -> bool:
+        """Whether a product is read where it was summed: one bank holds it, and no product has it as it is as an
+        operand."""
+        product = self.reading.meanings[source.out].product
+        width = math.prod(where.span(axis).width for axis in axes)
+        if (
+            product is None
+            or source is not definition
+            or product.scale is not self.reading.builder.constant(1.0)
+            or width * 4 > self.spec.psum_bank_bytes
+            or self.is_stored(definition)
+        ):
+            return False
+        for name in self.reading.readers[definition.out]:
+            reader, taken = self.definitions[name], self.reading.meanings[name].product
+            across = isinstance(reader, ir.Reduce) and {*where.part} & {*reader.reduced}
+            elsewhere = self.laid.get(name) != self.laid.get(definition.out)
+            operands = (taken.left, taken.right) if taken else ()
+            plain = any(v.kind == "input" and v.array == definition.out for v in operands)
+            if plain or elsewhere or isinstance(reader, ir.Scan) or (across and not taken):
+                return False
+        return True
+
     def is_stored(self, definition: ir.Definition) -> bool:
         """Whether a definition's elements go to HBM: results, and what other stages read."""
         return self.is_written(definition.out)
@@ -765,7 +796,12 @@ class Emitter(Calculation):
 
             def part(spot: Where, aim: View) -> None:
                 moved = [term.make(1, together, spot) for term in terms]
-                sums = self.new_tile(f"{definition.out}_sums", spot, lying, sums=True)
+                free = [a for a in lying if spot.span(a).width > 1]
+                steps = row_major([spot.span(a).width for a in free])
+                stays = aim.tile.psum and [aim.strides.get(a, 0) for a in free] == [*steps]
+                sums = aim if stays else self.new_tile(
+                    f"{definition.out}_sums", spot, lying, sums=True
+                )  # fmt: skip
                 width = math.prod(spot.span(axis).width for axis in columns)
 
                 def add(k: Round, n: int) -> None:
@@ -795,10 +831,11 @@ class Emitter(Calculation):
                     self.each(spot, [*beside, *apart], row)
 
                 def out(own: Round) -> None:
-                    self.evacuate(
-                        definition.out, found.scale, own.where, own.where.free(set(definition.axes)),
-                        sums.moved(own.where, spot), aim.moved(own.where, spot),
-                    )  # fmt: skip
+                    if not stays:
+                        self.evacuate(
+                            definition.out, found.scale, own.where, own.where.free(set(definition.axes)),
+                            sums.moved(own.where, spot), aim.moved(own.where, spot),
+                        )  # fmt: skip
                     for taker in takers:
                         taker(own.where, sums.moved(own.where, spot))
 

@@ -21,6 +21,7 @@ from accelopt.kernels.nki.nests.nest import (
     in_terms,
 )
 from accelopt.kernels.nki.nests.nest import ready as readied
+from accelopt.kernels.nki.nests.overlapping import overlapped
 from accelopt.kernels.nki.nests.rendering import rendered
 from accelopt.kernels.nki.nests.statements import NestNode, Price, price
 from accelopt.kernels.nki.nests.value_graphs import Reading
@@ -70,11 +71,12 @@ def lower_nest(
 ) -> Lowered:
     """The kernel that computes `algorithm` as a nest of it says. Raises NotNested for a nest that has
     no such kernel, with the definition that is in the way and why."""
-    once = rerolled if interface.rerolled else folded
+    once, spec = rerolled if interface.rerolled else folded, TARGETS[target]
     emitter, nodes = emitted(
-        algorithm, nest, interface, target, dialect, lambda e: once(e.emit(), e.names)
-    )
-    return _kernel(emitter, nodes, interface, TARGETS[target])
+        algorithm, nest, interface, target, dialect,
+        lambda e: overlapped(once(e.emit(), e.names), e.names, spec),
+    )  # fmt: skip
+    return _kernel(emitter, nodes, interface, spec)
 
 
 def emitted(

@@ -45,7 +45,8 @@ class Stage(BaseModel):
     are further axes that all is computed along part by part, outside of it. Members that are `laid` have
     other axes on partitions, whole. `columns` bounds the elements a partition that one instruction works
     on. Along axes that are `skipped`, blocks that a mask empties are not computed. Large tiles are brought in
-    `parts`, each by a DMA of its own. With `static` its DMAs have descriptors that are made before the run."""
+    `parts`, each by a DMA of its own. With `static` its DMAs have descriptors that are made before the run. Where it `overlaps`, rounds of its loops
+    begin before those before have ended."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -57,6 +58,7 @@ class Stage(BaseModel):
     skipped: tuple[str, ...] = ()
     parts: bool = False
     static: bool = False
+    overlaps: bool = False
 
 
 class Nest(BaseModel):

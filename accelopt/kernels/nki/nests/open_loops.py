@@ -27,6 +27,8 @@ class Loops:
         """On which what is written runs, where it can; empty for any."""
         self.sequential = False
         """Whether a round of the loops that are opened needs what the one before made."""
+        self.overlaps = False
+        """Whether rounds of the outermost loops overlap."""
         self.scanned: set[Axis] = set()
         """Axes whose rounds follow one another."""
         self.deciding: Mapping[Axis, Sequence[int]] = {}
@@ -72,7 +74,9 @@ class Loops:
         yield variable(unique)
         self.blocks.pop()
         kind = "sequential_range" if sequential or self.sequential else "affine_range"
-        made = For(unique, rounds, block.nodes, kind)
+        made = For(
+            unique, rounds, block.nodes, kind, overlaps=self.overlaps and len(self.blocks) == 1
+        )
         self.blocks[-1].nodes.append(one_ahead(made, block) if block.carried else made)
 
     @contextmanager

@@ -130,8 +130,9 @@ def one_ahead(loop: For, block: Block) -> For:
     now, then = loop.variable, f"{loop.variable}_next"
     names = {now: then, **{name: f"{name}_next" for name in block.carried}}
 
-    first = If(f"{then} < {loop.extent}", [with_names(node, names) for node in block.ahead])
-    rest = If(f"{then} > 0", [line(f"{now} = {then} - 1"), *loop.body])
+    share = loop.extent / (loop.extent + 1)
+    first = If(f"{then} < {loop.extent}", [with_names(node, names) for node in block.ahead], share)
+    rest = If(f"{then} > 0", [line(f"{now} = {then} - 1"), *loop.body], share)
     last = [line(f"{name} = {name}_next") for name in block.carried]
     return For(then, loop.extent + 1, [first, rest, *last], "static_range")
 

@@ -20,6 +20,7 @@ from accelopt.algorithm.value_nodes import ORDERED, PLACES
 from accelopt.algorithm.values import narrowed
 from accelopt.kernels.nki.nests.changed_elements import with_changes_alone
 from accelopt.kernels.nki.nests.one_hot_removal import places_found, without_one_hot
+from accelopt.kernels.nki.nests.prefix_combinations import prefixes_found
 from accelopt.kernels.nki.nests.read_ranges import (
     fewer_conditions,
     in_order,
@@ -73,7 +74,7 @@ def prepared(algorithm: ir.Algorithm) -> ir.Algorithm:
     algorithm = scaled_and_shifted(algorithm)
     shared = tuple(ir.with_changes(d, factor_shared) for d in algorithm.definitions)
     algorithm = replace(algorithm, definitions=shared)
-    algorithm = functions_shared(expressions_shared(algorithm))
+    algorithm = prefixes_found(functions_shared(expressions_shared(algorithm)))
     found = _split(without_one_hot(algorithm))
     found = _without_unread(_split(_cut(found, _useful(found))))
     named = AxisNames(found.inputs, found.definitions, found.outputs).algorithm(found.name)

@@ -92,7 +92,8 @@ class Prices:
             self._stages,
             self._reading,
         )
-        text = tuple(stage.text for stage in stages)
+        overlapping = (stage.members[0] for stage in nest.stages if stage.overlaps)
+        text = (*(stage.text for stage in stages), *overlapping)
         if text not in self.prices:
             nodes = [node for stage in stages for node in stage.nodes]
             self.prices[text] = price(nodes, TARGETS[self.target])
@@ -135,7 +136,7 @@ class Prices:
         held = emitter.on_chip.held
         stored = map(emitter.memory.stored_name, arrays)
         return (
-            stage, emitter.in_parts, tuple(emitter.in_place.items()),
+            stage.model_copy(update={"overlaps": False}), emitter.in_parts, tuple(emitter.in_place.items()),
             tuple(getattr(nest, name) for name in TOGETHER),
             tuple(tuple(e for e in getattr(nest, name) if e[0] in own) for name in BY_MEMBER),
             tuple((a, a in nest.held, emitter.margins.get(a), a in held and held[a].lies)

@@ -290,6 +290,16 @@ class Descriptors(_Primitive):
     made: Literal["before", "default"]
 
 
+class Overlap(_Primitive):
+    """`overlap(definition, rounds)`: rounds of the loops of its stage begin when those before have `begun`, in the order
+    of a modulo schedule, or when those have `ended`. Legal for 3 to 64 rounds that leave each other nothing
+    but sums."""
+
+    kind: Literal["overlap"] = "overlap"
+    definition: str
+    rounds: Literal["begun", "ended"]
+
+
 class Cores(_Primitive):
     """`cores(definition, axis)`: each of the two cores of a launch computes one half of an axis, in all
     stages that have it and none that was halved before. Legal in `nki` from trn2 on, where all that goes to
@@ -326,7 +336,8 @@ Primitive = Annotated[
     | Sum
     | Repeat
     | Cores
-    | Descriptors,
+    | Descriptors
+    | Overlap,
     Field(discriminator="kind"),
 ]
 PRIMITIVES: TypeAdapter[Primitive] = TypeAdapter(Primitive)
@@ -340,7 +351,12 @@ def applied(
     """The nest after a primitive. Raises NotNested, with the definition and the reason, where that is
     no nest of the Algorithm."""
     made = changed(primitive, algorithm, nest, target)
-    lower_nest(algorithm, made, target=target, dialect=dialect)
+    sources = [
+        lower_nest(algorithm, one, target=target, dialect=dialect).source
+        for one in (made, *([nest] if isinstance(primitive, Overlap) else []))
+    ]
+    if isinstance(primitive, Overlap) and primitive.rounds == "begun" and sources[0] == sources[1]:
+        raise NotNested(f"no rounds of the loops that {primitive.definition} is in can overlap")
     return made
 
 
@@ -360,7 +376,7 @@ def changed(primitive: Primitive, algorithm: ir.Algorithm, nest: Nest, target: s
         return default_nest(algorithm, target, nest.model_copy(update={"diagonals": pairs}))
     if isinstance(primitive, (Orient, Contract, Keep, Ahead)):
         return _with_operands(primitive, definition, nest, target)
-    if isinstance(primitive, (Partition, Tile, Columns, Lay, Skip, Bring, Descriptors)):
+    if isinstance(primitive, (Partition, Tile, Columns, Lay, Skip, Bring, Descriptors, Overlap)):
         if isinstance(primitive, Partition):
             _in_axes(definition.out, "has", ir.own_axes(definition), primitive.axes, room=True)
         return _in_stage(nest, definition.out, lambda stage: _stage_changed(primitive, stage))
@@ -403,7 +419,7 @@ def _computed_elsewhere(
 
 
 def _stage_changed(
-    primitive: Partition | Tile | Columns | Lay | Skip | Bring | Descriptors, stage: Stage
+    primitive: Partition | Tile | Columns | Lay | Skip | Bring | Descriptors | Overlap, stage: Stage
 ) -> Stage:
     """The stage of a definition with other loops, or other words for all of its instructions."""
     if isinstance(primitive, Partition):
@@ -422,6 +438,8 @@ def _stage_changed(
         update = {"skipped": primitive.axes}
     elif isinstance(primitive, Bring):
         update = {"parts": primitive.tiles == "parts"}
+    elif isinstance(primitive, Overlap):
+        update = {"overlaps": primitive.rounds == "begun"}
     else:
         update = {"static": primitive.made == "before"}
     return stage.model_copy(update=update)
@@ -827,6 +845,7 @@ def neighbours(algorithm: ir.Algorithm, nest: Nest, target: str = "trn1") -> Ite
         yield Bring(definition=name, tiles="whole" if stage.parts else "parts")
         if not stage.static:
             yield Descriptors(definition=name, made="before")
+        yield Overlap(definition=name, rounds="ended" if stage.overlaps else "begun")
         if at + 1 < len(nest.stages):
             yield At(definition=name, consumer=nest.stages[at + 1].members[0])
         lying = held.union(*(names for _, names in stage.laid))

@@ -46,6 +46,10 @@ def rendered(nodes: list[NestNode]) -> list[str]:
     """
     found = [text for node in settled(nodes) for text in texts(node)]
     tiles = {tile.name: tile for text in found for tile in map(declared, trees(text)) if tile}
+    for statement in (own for text in reversed(found) for own in trees(text)):
+        match assigned(statement):
+            case ast.Name(id=name), ast.Name(id=like) if like in tiles:  # that of a round before
+                tiles[name] = tiles[like]._replace(name=name)
     ranges = {name: [f"0:{count}" for count in tile.shape] for name, tile in tiles.items()}
     times = Counter(name for text in found for name in written(text))
     return [*_Text(tiles, ranges, times, names_of(*nodes, stored=True)).block(nodes, {}, "    ")]

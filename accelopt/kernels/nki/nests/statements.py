@@ -42,21 +42,23 @@ class Comment:
 @dataclass
 class For:
     """`for variable in nl.<kind>(extent)`; where bodies are written once `extent` is that in the mean, and
-    `count` its text."""
+    `count` its text. Rounds of one that `overlaps` begin before those before have ended."""
 
     variable: str
     extent: float
     body: list[NestNode] = field(default_factory=list)
     kind: str = "affine_range"
     count: str = ""
+    overlaps: bool = field(default=False, repr=False)
 
 
 @dataclass
 class If:
-    """`if condition`, in a loop of which all iterations but one meet it."""
+    """`if condition`, which a `share` of the times that it is reached meet."""
 
     condition: str
     body: list[NestNode] = field(default_factory=list)
+    share: float = 1.0
 
 
 @dataclass
@@ -74,13 +76,21 @@ NestNode = Line | Comment | For | If | Each
 
 def with_names(node: NestNode, names: Mapping[str, str]) -> NestNode:
     """A statement with other expressions in the places of names, but for those of loops."""
+
+    def said(text: str) -> str:
+        return text_of(renamed(text, names))
+
     if isinstance(node, Line):
-        forms = (f._replace(text=text_of(renamed(f.text, names))) for f in node.forms)
+        forms = (form._replace(text=said(form.text)) for form in node.forms)
         return Line(tuple(forms), node.moved)
+    if isinstance(node, Comment):
+        return node
+    body = [with_names(inner, names) for inner in node.body]
     if isinstance(node, For):
-        body = [with_names(inner, names) for inner in node.body]
-        return replace(node, body=body, count=text_of(renamed(node.count, names)))
-    return node
+        return replace(node, body=body, count=said(node.count))
+    if isinstance(node, If):
+        return replace(node, body=body, condition=said(node.condition))
+    return replace(node, body=body, rows=tuple(tuple(map(said, row)) for row in node.rows))
 
 
 def line(text: str) -> Line:
@@ -92,11 +102,9 @@ def walk(nodes: list[NestNode], times: float = 1) -> Iterator[tuple[Line, float]
     """Every line and how often it runs."""
     for node in nodes:
         if isinstance(node, For):
-            for inner in node.body:
-                met = node.extent - 1 if isinstance(inner, If) else node.extent
-                yield from walk([inner], times * met)
+            yield from walk(node.body, times * node.extent)
         elif isinstance(node, If):
-            yield from walk(node.body, times)
+            yield from walk(node.body, times * node.share)
         elif isinstance(node, Each):
             yield from walk(node.body, times * node.count)
         elif isinstance(node, Line):

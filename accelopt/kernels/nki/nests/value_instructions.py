@@ -288,8 +288,7 @@ class Calculation(Instructions):
         if step.opcode == "tensor_tensor":
             rows = [self.memory.spread(tile, where) for tile in tiles]
             found = [row or self.view(tile, where) for row, tile in zip(rows, tiles, strict=True)]
-            brought = any(rows) or self.brings_beside
-            if brought and all(view.tile.psum for view in found):  # an operand is in SBUF
+            if all(view.tile.psum for view in found):  # an operand is in SBUF
                 found[0] = self.converted(found[0], where, axes, found[0].tile.dtype)
             elif not any(view.tile.psum or view.tile.spread for view in found):
                 self.bring_beside(tiles, found, where)
@@ -298,7 +297,10 @@ class Calculation(Instructions):
             runs = zip(found, s[1:], strict=True)
             if self.text.nki or all(run == [1] for view, run in runs if view.tile.spread):
                 return found  # what is spread with an operand is one run
-        return [self.view(tile, where) for tile in tiles]
+        found = [self.view(tile, where) for tile in tiles]
+        if len(found) > 1 and all(view.tile.psum for view in found):
+            found[0] = self.converted(found[0], where, axes, found[0].tile.dtype)
+        return found
 
     def fits_beside(self, where: Where, axes: Sequence[Axis]) -> bool:
         """Whether one of two tiles that Vector takes is to come into PSUM, and fits half of that."""

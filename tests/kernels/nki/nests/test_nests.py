@@ -118,6 +118,20 @@ def test_small_products_of_a_batch_are_taken_by_one_instruction() -> None:
     assert source.count("p2_sums = ") == 1 and len(re.findall(r"data=p2_sums\b", source)) == 1
 
 
+@pytest.mark.parametrize("dialect", TARGETS)
+def test_two_products_in_psum_are_multiplied(dialect: Dialect) -> None:
+    """One of them is copied: no instruction takes two tiles there."""
+    squares = algorithms.written(
+        "squares", {"m": 128, "n": 256, "k": 64, "j": 64}, {"x": (128, 64), "y": (64, 256)},
+        "p[m, n] = add[k](x[m, k] * y[k, n])",
+        "q[m, n] = add[j](exp(x[m, j]) * y[j, n])",
+        "out[m, n] = p[m, n] * q[m, n] + exp(p[m, n]) * q[m, n]",
+    )  # fmt: skip
+    names = tuple(d.out for d in prepared(squares).definitions)
+    stage = Stage(members=names, partition=(Part(axis="m", size=128),))
+    assert check(squares, Nest(stages=(stage,)), dialect).count("psum") >= 2
+
+
 @pytest.mark.parametrize(
     ("algorithm", "dialect"),
     [

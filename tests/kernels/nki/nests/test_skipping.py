@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from accelopt.kernels.nki.nests.lowering import lower_nest
+from accelopt.kernels.nki.nests.nest import NotNested
+from accelopt.kernels.nki.nests.primitives import Skip, applied
 from accelopt.kernels.nki.nests.starts import starting_nests
 from accelopt.sim.dialects.dialect import Dialect
 from tests.kernels.nki.lift import algorithms
@@ -70,3 +72,15 @@ def test_what_is_combined_over_a_mask_is_one_number(combiner: str) -> None:
     assert nests
     for nest in nests[:3]:
         check(found, nest, "nki")
+
+
+def test_what_a_later_stage_reads_in_sbuf_is_computed_everywhere() -> None:
+    """As it is where that goes through HBM: what the mask leaves out was never written."""
+    causal = next(known for known in algorithms.SMALL if known.name == "causal_attention")
+    masked = next(
+        nest
+        for nest in starting_nests(causal, "trn2")
+        if "s_masked" in nest.held and any(s.members == ("s_masked",) for s in nest.stages)
+    )
+    with pytest.raises(NotNested):
+        applied(Skip(definition="s_masked", axes=("l",)), causal, masked, "trn2", "nki")

@@ -1,0 +1,271 @@
+"""Rounds of a loop that overlap: a modulo schedule of its statements, so that no engine waits within a round for another.
+
+before: for i in nl.affine_range(4):
+            tile = load(i); compute(tile); store(i, tile)
+after:  for i_round in nl.static_range(4 + 1):
+            if i_round < 4:
+                i_now = i_round
+                tile = load(i_now); compute(tile)
+            if i_round >= 1:
+                i_now = i_round - 1
+                store(i_now, tile_before)
+            tile_before = tile
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from accelopt.hardware import Hardware
+from accelopt.kernels.nki.nests.axis_positions import FreeNames
+from accelopt.kernels.nki.nests.statement_trees import names_in, renamed, text_of, written
+from accelopt.kernels.nki.nests.statements import (
+    For,
+    If,
+    Line,
+    NestNode,
+    line,
+    names_of,
+    settled,
+    walk,
+    with_names,
+)
+
+MOST_ROUNDS = 64
+"""Rounds of a loop that is written so: each is traced on its own."""
+MOST_STAGES = 6
+"""Rounds that are under way at once."""
+SLOWER = (1.0, 1.25, 1.6, 2.0, 3.0)
+"""Times a round of the busiest engine that rounds follow one another, until few enough are under way."""
+RESULT_NS = 200.0
+"""From an instruction's end to the start of one on another engine that waits for it."""
+WORTH = 0.05
+"""Of a kernel's work, that a loop has to be to overlap."""
+INNER = 0.8
+"""Of a round's time, from which on a loop inside of it overlaps in its place."""
+
+
+@dataclass
+class _Unit:
+    """Statements that stay together: what they bind, read and write by name, how long they take each engine; in a
+    loop of loops, the `condition` on which a round has them, and the `share` of rounds that do."""
+
+    nodes: list[NestNode]
+    bound: set[str]
+    named: set[str]
+    written: set[str]
+    costs: dict[str, float]
+    condition: str = ""
+    share: float = 1.0
+    start: float = 0.0
+
+
+def overlapped(nodes: Sequence[NestNode], names: FreeNames, spec: Hardware) -> list[NestNode]:
+    """Statements in which those loops overlap that are meant to and can."""
+    if not any(isinstance(node, For) and node.overlaps for node in nodes):
+        return list(nodes)
+    found = settled(list(nodes))
+    times = [sum(item.forms[0].ns * n for item, n in walk([node])) for node in found]
+    made: list[NestNode] = []
+    for node, ns in zip(found, times, strict=True):
+        worth = isinstance(node, For) and node.overlaps and ns > WORTH * sum(times)
+        loop = _Overlap(node, names, spec) if worth and isinstance(node, For) else None
+        made += loop.nodes() if loop and loop.schedule() else [node]
+    return made
+
+
+class _Overlap:
+    """One loop, with the loops in it that take most of its time."""
+
+    def __init__(self, loop: For, names: FreeNames, spec: Hardware) -> None:
+        self.names, self.spec = names, spec
+        self.loops = [loop]
+        self.units: list[_Unit] = []
+        self.open(loop)
+        self.rounds = math.prod(int(one.extent) for one in self.loops)
+        self.private = set().union(*(unit.bound for unit in self.units))
+        self.round_ns = 0.0
+
+    def open(self, loop: For) -> None:
+        """Takes the statements of a loop as units, those of the loop that takes most of its time in its place."""
+        units = list(_units(loop.body))
+        whole = sum(sum(unit.costs.values()) for unit in units)
+        for at, unit in enumerate(units):
+            *declared, inner = unit.nodes
+            if not isinstance(inner, For) or not inner.variable or inner.count:
+                continue
+            before, after = [*units[:at], *([_unit(declared)] if declared else [])], units[at + 1 :]
+            given = set().union(*(one.bound for one in before))
+            sums = any(one.written & given for one in _units(inner.body))
+            if sums or sum(unit.costs.values()) <= INNER * whole:
+                continue
+            level = len(self.loops)
+            self.loops.append(inner)
+            self.units += before
+            self.open(inner)
+            self.units += after
+            for some, last in ((before, False), (after, True)):
+                ends = [(one, int(one.extent) - 1 if last else 0) for one in self.loops[level:]]
+                count = math.prod(int(one.extent) for one, _ in ends)
+                for one in some:
+                    one.condition = " and ".join(f"{own.variable} == {end}" for own, end in ends)
+                    one.share, one.costs = 1 / count, {e: ns / count for e, ns in one.costs.items()}
+            return
+        self.units += units
+
+    def schedule(self) -> bool:
+        """When each unit starts, after the first of its round; whether there are rounds that overlap then."""
+        if not 2 < self.rounds <= MOST_ROUNDS or self.loops[0].count:
+            return False
+        if sum(len(unit.bound) for unit in self.units) > len(self.private):
+            return False
+        outer = [unit.written - self.private for unit in self.units]
+        if any(one.kind != "affine_range" for one in self.loops):
+            # What one round leaves for the next is one statement's business.
+            for name in set().union(*outer):
+                if sum(name in unit.named for unit in self.units) > 1:
+                    return False
+        busy: dict[str, float] = {}
+        for unit in self.units:
+            for engine, ns in unit.costs.items():
+                busy[engine] = busy.get(engine, 0.0) + ns
+        least = max(busy.values(), default=0.0)
+        stages = math.inf
+        for slower in SLOWER if least else ():
+            if stages > min(MOST_STAGES, self.rounds):
+                self.round_ns = least * slower
+                self.place()
+                stages = 1 + max(map(self.stage, self.units))
+        return 1 < stages <= min(MOST_STAGES, self.rounds)
+
+    def place(self) -> None:
+        """Has each unit start when what it takes is there and its engines are free in all rounds."""
+        taken: dict[str, list[tuple[float, float]]] = {}
+        for n, unit in enumerate(self.units):
+            earliest = 0.0
+            for other in self.units[:n]:
+                if other.written & unit.named:
+                    earliest = max(earliest, self.end(other))
+                elif unit.written & other.named:
+                    earliest = max(earliest, other.start)
+            unit.start = self.free(unit, earliest, taken)
+
+    def end(self, unit: _Unit) -> float:
+        """When others have what a unit makes."""
+        ns = sum(unit.costs.values())
+        late = self.spec.dma_latency_ns if "dma" in unit.costs else RESULT_NS if ns else 0.0
+        return unit.start + ns + late
+
+    def free(
+        self, unit: _Unit, earliest: float, taken: dict[str, list[tuple[float, float]]]
+    ) -> float:
+        """The first moment from the earliest on at which a unit's engines are free in all rounds; the earliest itself
+        where there is none."""
+        period = self.round_ns
+        engine = max(unit.costs, key=lambda e: unit.costs[e], default="")
+        ns = unit.costs.get(engine, 0.0)
+        if not ns or engine == "dma":
+            return earliest
+        spans = taken.setdefault(engine, [])
+        ends = sorted((end - earliest) % period for _, end in spans)
+        for wait in (0.0, *ends):
+            at = (earliest + wait) % period
+            if all((at - s) % period >= e - s and (s - at) % period >= ns for s, e in spans):
+                break
+        else:
+            wait = 0.0
+        at = (earliest + wait) % period
+        spans.append((at, at + ns))
+        return earliest + wait
+
+    def stage(self, unit: _Unit) -> int:
+        """How many rounds after its own began a unit is."""
+        return math.floor(unit.start / self.round_ns)
+
+    def nodes(self) -> list[NestNode]:
+        """The loop whose rounds overlap."""
+        count = max(map(self.stage, self.units))
+        at = self.names.new(f"{self.loops[0].variable}_round")
+        called = {one.variable: self.names.new(f"{one.variable}_now") for one in self.loops}
+        stages = {name: self.stage(unit) for unit in self.units for name in unit.bound}
+        delayed: dict[str, list[str]] = {}
+        body: list[NestNode] = []
+
+        def late(name: str, stage: int) -> str:
+            before = delayed.setdefault(name, [])
+            rounds = stage - stages[name]
+            while len(before) < rounds:
+                before.append(self.names.new(f"{name}_before"))
+            return before[rounds - 1] if rounds else name
+
+        order = sorted(self.units, key=lambda unit: unit.start % self.round_ns)
+        for stage, group in itertools.groupby(order, key=self.stage):
+            inside: list[NestNode] = []
+            for unit in group:
+                late_names = {n: late(n, stage) for n in sorted(unit.named) if n in stages}
+                made = [with_names(node, called | late_names) for node in unit.nodes]
+                if unit.condition:
+                    said = text_of(renamed(unit.condition, called))
+                    last = inside[-1] if inside else None
+                    if isinstance(last, If) and last.condition == said:
+                        last.body += made
+                        continue
+                    made = [If(said, made, unit.share)]
+                inside += made
+            used = names_of(*inside)
+            numbers = [one for one in self.numbers(at, stage, called) if one[0] in used]
+            inside = [*(line(f"{name} = {text}") for name, text in numbers), *inside]
+            guard = f"{stage} <= {at} < {self.rounds + stage}"
+            if stage in (0, count):
+                guard = f"{at} >= {stage}" if stage else f"{at} < {self.rounds}"
+            body.append(If(guard, inside, self.rounds / (self.rounds + count)))
+        none: list[str] = []
+        for name, before in delayed.items():
+            pairs = [*zip(before, [name, *before], strict=False)]
+            body += [line(f"{then} = {sooner}") for then, sooner in pairs[::-1]]
+            none += [*before[:-1], name][: len(before) if stages[name] else -1]
+        some = (none[n : n + 3] for n in range(0, len(none), 3))
+        return [
+            *(line(f"{' = '.join(names)} = None") for names in some),
+            For(at, self.rounds + count, body, "static_range"),
+        ]
+
+    def numbers(self, at: str, stage: int, called: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+        """What the variables of the loops are, of the round that a stage is of."""
+        step = self.rounds
+        for n, one in enumerate(self.loops):
+            step //= int(one.extent)
+            text = f"({at} - {stage})" if stage and len(self.loops) > 1 else at
+            text = f"{at} - {stage}" if stage and len(self.loops) == 1 else text
+            text += f" // {step}" if step > 1 else ""
+            yield called[one.variable], f"{text} % {int(one.extent)}" if n else text
+
+
+def _units(nodes: Sequence[NestNode]) -> Iterator[_Unit]:
+    """Statements with the declarations of what they are the first to use."""
+    waiting: dict[str, NestNode] = {}
+    for node in nodes:
+        form = node.forms[0] if isinstance(node, Line) else None
+        if form and form.engine == "none" and (bound := names_in(form.text, stored=True)):
+            waiting[min(bound)] = node
+            continue
+        used = names_of(node)
+        own = [waiting.pop(name) for name in [*waiting] if name in used]
+        yield _unit([*own, node])
+    if waiting:
+        yield _unit([*waiting.values()])
+
+
+def _unit(nodes: list[NestNode]) -> _Unit:
+    texts = [item.forms[0].text for item, _ in walk(nodes)]
+    bound = {name for text in texts for name in names_in(text, stored=True)}
+    parts = {name for text in texts for name in written(text)}
+    costs: dict[str, float] = {}
+    for item, times in walk(nodes):
+        form = item.forms[0]
+        if form.engine != "none":
+            costs[form.engine] = costs.get(form.engine, 0.0) + form.ns * times
+    return _Unit(nodes, bound, names_of(*nodes), parts | bound, costs)
