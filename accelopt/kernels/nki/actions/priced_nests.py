@@ -39,7 +39,7 @@ MOST_WHOLE = 6
 MOST_NEAR = 16
 """Neighbours that are offered, the cheapest first."""
 WHOLE = "schedule"
-OF_PRODUCTS = {"append", "accumulate", "orient", "contract", "ahead"}
+OF_PRODUCTS = {"append", "accumulate", "orient", "contract"}
 """Kinds of primitives that are for matrix products."""
 
 

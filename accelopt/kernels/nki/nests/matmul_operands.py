@@ -155,9 +155,7 @@ class Operands:
         direct = way == "direct" and not padded
         if direct and self._by_batch(value, axes, replace(whole, part=self.lying)):
             return lambda k, place: self._once(value, axes, place, way, k)
-        if (self.definition.out, side) in nest.ahead:
-            base = where
-        elif (self.definition.out, side) not in nest.streamed:
+        if (self.definition.out, side) not in nest.streamed:
             base = self._place(value, axes, where, size, side)
         elif not moving and size * math.prod(where.span(a).width for a in axes) <= OPERAND_BYTES:
             base = where
@@ -165,7 +163,7 @@ class Operands:
             return lambda k, place: self._once(value, axes, place, way, k)
         depth = emitter.home(base.variables(value.axes - set(self.found.contracted)))
         with emitter.at(depth):
-            kept = self._ahead(value, axes, base, way, side)
+            kept = self._kept(value, axes, base, way, side)
 
         def given(k: Round, place: Where) -> View:
             view = kept.moved(place, base)
@@ -182,7 +180,7 @@ class Operands:
         same for both sides; else None."""
         nest, name, both = self.emitter.nest, self.definition.out, ("left", "right")
         alike = self.found.alike and len({nest.way(name, s) for s in both}) == 1
-        alike = alike and len({(nest.memory(name, s), (name, s) in nest.ahead) for s in both}) == 1
+        alike = alike and len({nest.memory(name, s) for s in both}) == 1
         alike = alike and len(own) == 1
         if not alike or (nest.way(name, side) or self._way(value, own, where)) != "turned":
             return None
@@ -262,26 +260,6 @@ class Operands:
             return seen_by(windows, whole, k.where, taps)
 
         return given
-
-    def _ahead(
-        self, value: Value, axes: tuple[Axis, ...], where: Where, way: Way, side: str
-    ) -> View:
-        """An operand that is kept; made one round ahead where the nest says so."""
-        emitter, block = self.emitter, self.emitter.blocks[-1]
-        key = self._key(value, axes, where, way)
-        if (self.definition.out, side) not in emitter.nest.ahead or any(
-            key in found.values for found in emitter.blocks
-        ):
-            return self._kept(value, axes, where, way, side)
-        if block.variable is None:
-            raise NotNested(f"an operand of {self.definition.out} is made in no loop")
-        if any(found.array in emitter.stage.members for found in inputs_of(value)):
-            raise NotNested(f"an operand of {self.definition.out} is made in the same round")
-        with emitter.next_round():
-            kept = self._kept(value, axes, where, way, side)
-        block.carried.append(kept.tile.name)
-        block.values[key] = kept
-        return kept
 
     def _key(
         self, value: Value, axes: tuple[Axis, ...], where: Where, way: Way

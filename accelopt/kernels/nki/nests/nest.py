@@ -65,7 +65,7 @@ class Nest(BaseModel):
     """Stages, and what differs from the usual: for products `ways` by the name of the product and `left`
     or `right`; by product, the parts of summed axes that, joined, lie on partitions in a round of the sum
     (`contracted`; without, a part of one axis); `streamed` operands, which are brought again in every
-    round instead of being kept for all of them, are `resident` for the outermost loop in which SBUF holds them, or are made ready one round `ahead`; `engines` by definition; those that bring one of two tiles that Vector takes into PSUM (`beside`); by definition, arrays of which all partitions read one row, which
+    round instead of being kept for all of them, or are `resident` for the outermost loop in which SBUF holds them; `engines` by definition; those that bring one of two tiles that Vector takes into PSUM (`beside`); by definition, arrays of which all partitions read one row, which
     is `spread` by the Tensor engine instead of being brought to each by DMA; arrays that are read, or results,
     that lie in HBM along what is on partitions and are `turned` by the Tensor engine; sums
     of what lies apart in memory that are taken `along_free` axes instead of as products with ones; definitions that are `held` in SBUF for later stages instead of going through HBM; those that are `inlined` where they are read; sums
@@ -81,7 +81,6 @@ class Nest(BaseModel):
     contracted: tuple[tuple[str, tuple[Part, ...]], ...] = ()
     streamed: tuple[tuple[str, str], ...] = ()
     resident: tuple[tuple[str, str], ...] = ()
-    ahead: tuple[tuple[str, str], ...] = ()
     engines: tuple[tuple[str, str], ...] = ()
     beside: tuple[tuple[str, str], ...] = ()
     spread: tuple[tuple[str, str], ...] = ()

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from accelopt.algorithm.index import Axis
 from accelopt.kernels.nki.nests.axis_positions import At, FreeNames, Span, variable
 from accelopt.kernels.nki.nests.nest import evenly
-from accelopt.kernels.nki.nests.places import Block, Round, Where, one_ahead
+from accelopt.kernels.nki.nests.places import Block, Round, Where
 from accelopt.kernels.nki.nests.skipping import Mask
 from accelopt.kernels.nki.nests.statements import For, Form, Line, line
 from accelopt.kernels.nki.nests.text import Writer, collected
@@ -77,18 +77,7 @@ class Loops:
         made = For(
             unique, rounds, block.nodes, kind, overlaps=self.overlaps and len(self.blocks) == 1
         )
-        self.blocks[-1].nodes.append(one_ahead(made, block) if block.carried else made)
-
-    @contextmanager
-    def next_round(self) -> Iterator[None]:
-        """What is appended to the innermost block within is done for the next round of its loop."""
-        block = self.blocks[-1]
-        now = block.nodes, block.values, block.locals, block.boxes
-        block.nodes, block.values, block.locals, block.boxes = block.ahead, {}, {}, {}
-        try:
-            yield
-        finally:
-            block.nodes, block.values, block.locals, block.boxes = now
+        self.blocks[-1].nodes.append(made)
 
     def each(self, where: Where, parts: Sequence[tuple[Axis, int]],
              body: Callable[[Round], None], number: At | None = None) -> None:  # fmt: skip

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from accelopt.algorithm.index import Axis
 from accelopt.algorithm.linear import row_major
 from accelopt.kernels.nki.nests.axis_positions import At, Span, whole
-from accelopt.kernels.nki.nests.statements import For, If, NestNode, line, with_names
+from accelopt.kernels.nki.nests.statements import NestNode
 from accelopt.kernels.nki.nests.text import Tile, collected
 
 
@@ -113,9 +113,6 @@ class Block:
     locals: dict[str, list[Local]] = field(default_factory=dict)
     boxes: dict[object, list[Box]] = field(default_factory=dict)
     spans: Mapping[Axis, Span] = field(default_factory=dict)
-    ahead: list[NestNode] = field(default_factory=list)
-    """Statements that make the tiles `carried` for the next round, while this one is worked on."""
-    carried: list[str] = field(default_factory=list)
 
 
 class Round(NamedTuple):
@@ -123,18 +120,6 @@ class Round(NamedTuple):
 
     where: Where
     number: At
-
-
-def one_ahead(loop: For, block: Block) -> For:
-    """A loop in which the statements `ahead` of its block are done for the round after the present one."""
-    now, then = loop.variable, f"{loop.variable}_next"
-    names = {now: then, **{name: f"{name}_next" for name in block.carried}}
-
-    share = loop.extent / (loop.extent + 1)
-    first = If(f"{then} < {loop.extent}", [with_names(node, names) for node in block.ahead], share)
-    rest = If(f"{then} > 0", [line(f"{now} = {then} - 1"), *loop.body], share)
-    last = [line(f"{name} = {name}_next") for name in block.carried]
-    return For(then, loop.extent + 1, [first, rest, *last], "static_range")
 
 
 def _key(at: At) -> tuple[object, ...]:

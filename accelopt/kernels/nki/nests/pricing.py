@@ -19,7 +19,7 @@ from accelopt.kernels.nki.nests.value_graphs import Reading
 from accelopt.sim.dialects.dialect import Dialect
 
 BY_MEMBER = (
-    "ways", "contracted", "streamed", "resident", "ahead", "engines", "beside", "spread", "turned",
+    "ways", "contracted", "streamed", "resident", "engines", "beside", "spread", "turned",
 )  # fmt: skip
 """Fields of a nest whose entries begin with the definition that they are about."""
 TOGETHER = (

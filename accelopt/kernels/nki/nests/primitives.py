@@ -199,16 +199,6 @@ class Skip(_Primitive):
     axes: tuple[str, ...]
 
 
-class Ahead(_Primitive):
-    """`ahead(product, side, rounds)`: with 1, an operand that is kept is made ready for the next round of its
-    loop while the present one is worked on; with 0, in its own round."""
-
-    kind: Literal["ahead"] = "ahead"
-    definition: str
-    side: Literal["left", "right"]
-    rounds: Literal[0, 1]
-
-
 class Hold(_Primitive):
     """`hold(definition, memory)`: whether a definition that later stages read stays in SBUF, all of it, or
     goes through HBM. Legal where they have the same of its axes on partitions, or multiply it. An input is
@@ -326,7 +316,6 @@ Primitive = Annotated[
     | Turn
     | Lay
     | Skip
-    | Ahead
     | Hold
     | Bring
     | Inline
@@ -374,7 +363,7 @@ def changed(primitive: Primitive, algorithm: ir.Algorithm, nest: Nest, target: s
     if isinstance(primitive, Diagonal):
         pairs = (*nest.diagonals, (definition.out, primitive.axis))
         return default_nest(algorithm, target, nest.model_copy(update={"diagonals": pairs}))
-    if isinstance(primitive, (Orient, Contract, Keep, Ahead)):
+    if isinstance(primitive, (Orient, Contract, Keep)):
         return _with_operands(primitive, definition, nest, target)
     if isinstance(primitive, (Partition, Tile, Columns, Lay, Skip, Bring, Descriptors, Overlap)):
         if isinstance(primitive, Partition):
@@ -477,7 +466,7 @@ def _with_arrays(
 
 
 def _with_operands(
-    primitive: Orient | Contract | Keep | Ahead, definition: ir.Definition, nest: Nest, target: str
+    primitive: Orient | Contract | Keep, definition: ir.Definition, nest: Nest, target: str
 ) -> Nest:
     """A nest with the operands of a product brought in another way."""
     found = product_in(definition)
@@ -486,9 +475,6 @@ def _with_operands(
     if isinstance(primitive, Contract):
         return _contracted(primitive, found, nest, TARGETS[target].partitions)
     pair = (primitive.definition, primitive.side)
-    if isinstance(primitive, Ahead):
-        ahead = tuple(entry for entry in nest.ahead if entry != pair)
-        return nest.model_copy(update={"ahead": (*ahead, pair) if primitive.rounds else ahead})
     if isinstance(primitive, Orient):
         ways = tuple(entry for entry in nest.ways if entry[:2] != pair)
         return nest.model_copy(update={"ways": (*ways, (*pair, primitive.way))})
@@ -888,6 +874,3 @@ def neighbours(algorithm: ir.Algorithm, nest: Nest, target: str = "trn1") -> Ite
                 for memory in memories:
                     if memory != nest.memory(*pair):
                         yield Keep(definition=product.out, side=side, memory=memory)
-                if stage.loops or stage.partition:
-                    rounds: Literal[0, 1] = 0 if pair in nest.ahead else 1
-                    yield Ahead(definition=product.out, side=side, rounds=rounds)

@@ -13,7 +13,6 @@ from accelopt.kernels.nki.nests.nest import Nest, NotNested, product_in, ready
 from accelopt.kernels.nki.nests.pricing import Prices
 from accelopt.kernels.nki.nests.primitives import (
     BESIDE,
-    Ahead,
     Hold,
     across_partitions,
     changed,
@@ -166,9 +165,9 @@ class _Search:
         self.time(self.priced(with_stages(nest, {"overlaps": True}) for nest in chosen))
         if any(stage.overlaps for stage in self.found.timed[0].nest.stages):
             self.improve(tried)
-        # Closed forms say nothing of what is made or brought ahead.
+        # Closed forms say nothing of what is brought early.
         for timed in self.fastest():
-            self.time(self.changed(timed, ahead=True))
+            self.time(self.changed(timed, early=True))
         self.time_with(parts=True)
         runs = (with_sums_in_runs(self.algorithm, t.nest, self.target) for t in self.fastest())
         self.time(self.priced(made for made in runs if made is not None))
@@ -187,7 +186,7 @@ class _Search:
                 if timed.nest in tried or timed.latency_ms > HOPELESS * self.best:
                     continue
                 tried.add(timed.nest)
-                near = sorted((*self.changed(timed), *self.changed(timed, ahead=True)), key=_cost)
+                near = sorted((*self.changed(timed), *self.changed(timed, early=True)), key=_cost)
                 self.time(near, EACH)
             if self.best > before * (1 - LEAST_GAIN):
                 break
@@ -239,19 +238,17 @@ class _Search:
                         made = {**own, name: engine}
                         yield nest.model_copy(update={"engines": tuple(made.items())})
 
-    def changed(self, timed: TimedNest, ahead: bool = False) -> list[tuple[Nest, Price]]:
-        """What single primitives make of a nest: all but those that bring something ahead, or those, but in
-        loops in which an operand would be brought more often than before."""
+    def changed(self, timed: TimedNest, early: bool = False) -> list[tuple[Nest, Price]]:
+        """What single primitives make of a nest: all but those that bring an input early, or those."""
         made: list[Nest] = []
         late = read_late(self.algorithm, timed.nest)
         for primitive in neighbours(self.algorithm, timed.nest, self.target):
-            early = isinstance(primitive, Hold) and primitive.definition in late
-            if (early or isinstance(primitive, Ahead)) == ahead:
+            if (isinstance(primitive, Hold) and primitive.definition in late) == early:
                 try:
                     made.append(changed(primitive, self.algorithm, timed.nest, self.target))
                 except NotNested as refusal:
                     self.refuse(str(refusal))
-        most = timed.price.moved if ahead else math.inf
+        most = timed.price.moved if early else math.inf
         return [pair for pair in self.priced(made) if pair[1].moved <= most]
 
 

@@ -25,7 +25,6 @@ from accelopt.kernels.nki.nests.pricing import Prices
 from accelopt.kernels.nki.nests.primitives import (
     PRIMITIVES,
     Accumulate,
-    Ahead,
     At,
     Contract,
     Descriptors,
@@ -463,28 +462,6 @@ def test_what_is_combined_over_partitions_comes_to_those_of_its_reader(
         assert ("sums_turned" in text) == turned  # or its sums lie as the reader does
         ones = re.search(r"ones = nl.ndarray\(\(\S+, 1\)|ones = nisa.memset\(\(\d+, 1\)", text)
         assert ones or not turned or combiner == "maximum"
-
-
-@pytest.mark.parametrize("dialect", TARGETS)
-@pytest.mark.parametrize("way", ["turned", "squares"])
-def test_an_operand_is_made_ready_one_round_ahead(way: Way, dialect: Dialect) -> None:
-    """The loop has one round more: in its first the operand is made alone, in its last the product."""
-    product = algorithms.matmul(384, 128, 256)
-    (name,) = (d.out for d in prepared(product).definitions)
-    (axis,) = (a.name for a in prepared(product).definition(name).axes if a.extent == 384)
-    whole = Nest(stages=(Stage(members=(name,), partition=(Part(axis=axis, size=128),)),))
-    turned = applied(Orient(definition=name, side="left", way=way), product, whole)
-    ahead = applied(Ahead(definition=name, side="left", rounds=1), product, turned)
-    text = lower_nest(product, ahead, target=TARGETS[dialect], dialect=dialect).source
-    assert "nl.static_range(4)" in text and "static_range" not in lower_nest(product, turned).source
-    check(product, ahead, dialect)
-    assert applied(Ahead(definition=name, side="left", rounds=0), product, ahead) == turned
-    resident = applied(Keep(definition=name, side="right", memory="resident"), product, ahead)
-    assert resident.memory(name, "right") == "resident" and ahead.memory(name, "right") == "SBUF"
-    check(product, resident, dialect)
-    single = Nest(stages=(Stage(members=(name,), partition=(Part(axis=axis, size=32),)),))
-    with pytest.raises(NotNested, match=f"{name}.*made in no loop"):
-        applied(Ahead(definition=name, side="right", rounds=1), product, single)
 
 
 def test_what_is_made_of_members_stays_in_its_round() -> None:
