@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from warm import computed
 
 from accelopt.algorithm.addresses import GuardedAddress, view_of
-from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.index import Axis, index_of
 from accelopt.algorithm.ir import Algorithm
 from accelopt.kernels.nki.nests.axis_positions import FreeNames
@@ -20,6 +19,7 @@ from accelopt.kernels.nki.nests.loop_rerolling import folded
 from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.starts import starting_nests
 from accelopt.kernels.nki.nests.statements import line, rendered
+from tests.algorithm.evaluation import evaluate
 from tests.kernels.nki.lift.algorithms import written
 
 

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from accelopt.algorithm import ir
-from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.index import Axis, index_of
 from accelopt.hardware.gpus import H100
 from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Workload
@@ -27,6 +26,7 @@ from accelopt.kernels.triton.emission.solutions import beside, candidates
 from accelopt.kernels.triton.emission.tiles import Tiles
 from accelopt.kernels.triton.lift.confined import lift_kernel
 from accelopt.kernels.triton.lift.lifting import Like, lift_launches
+from tests.algorithm.evaluation import evaluate
 from tests.kernels.nki.lift.algorithms import read, written
 
 KERNELS = Path(__file__).parents[1] / "lift" / "kernels.py"

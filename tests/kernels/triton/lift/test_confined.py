@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.ir import from_json
 from accelopt.algorithm.traced_array import NotTraced
 from accelopt.algorithm.well_formed import well_formed
@@ -16,6 +15,7 @@ from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Workload
 from accelopt.kernels.gpu.cases import one_file
 from accelopt.kernels.triton.lift.confined import lift_kernel, lift_solution
 from accelopt.kernels.triton.lift.lifting import Like, lift_launches
+from tests.algorithm.evaluation import evaluate
 
 KERNELS = Path(__file__).with_name("kernels.py")
 HEAD = "import os, sys, torch, triton\nimport triton.language as tl\n"

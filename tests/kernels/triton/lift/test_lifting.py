@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from accelopt.algorithm.equality import same_function
-from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.ir import Scan
 from accelopt.algorithm.notation import definition_text
 from accelopt.algorithm.traced_array import NotTraced
 from accelopt.kernels.triton.lift.lifting import Like, lift_launches
+from tests.algorithm.evaluation import evaluate
 
 KERNELS = Path(__file__).with_name("kernels.py")
 _random = np.random.default_rng(3)
