@@ -76,7 +76,7 @@ def lifted(case: Case, file: Path, root: Path) -> Any:
     from accelopt.kernels.triton.lift.lifting import lift_launches
 
     with shells(root):
-        return lift_launches(file, case.call, case.inputs, folders=[str(root)])
+        return lift_launches(file, case.call, case.inputs, folders=[str(root)]).algorithm
 
 
 class _Missing(importlib.abc.MetaPathFinder, importlib.abc.Loader):

@@ -34,7 +34,7 @@ def test_the_child_leaves_what_the_tracer_finds():
     found = lift_kernel(
         {KERNELS.name: KERNELS.read_text()}, "kernels.py::attention", [*given, True]
     )
-    assert found.algorithm == lift_launches(KERNELS, "attention", [*given, True])
+    assert found.algorithm == lift_launches(KERNELS, "attention", [*given, True]).algorithm
     text = KERNELS.read_text().splitlines()
     at = {name: text[line.line - 1] for name, line in found.lines.items()}
     assert set(found.lines) == {d.out for d in found.algorithm.definitions}
@@ -123,7 +123,7 @@ def test_a_stranger_is_refused_in_one_sentence(name):
 
 def test_only_algorithms_are_taken_for_one():
     """Evidence: the documented meaning of the records: every read is of an array that is there."""
-    found = lift_launches(KERNELS, "softmax", [Like((6, 50))])
+    found = lift_launches(KERNELS, "softmax", [Like((6, 50))]).algorithm
     assert well_formed(from_json(found.to_json())) == found
     plain = json.loads(found.to_json())
     swapped = {**plain, "definitions": plain["definitions"][::-1]}
