@@ -280,7 +280,7 @@ def written(problem: Problem, folders: list[Path], out: Path, most: int) -> str:
     given = [Like(shape, dtype) for shape, dtype in problem.inputs]
     try:
         with shells(root):
-            algorithm = lift_launches(file, case.call, given, folders=[str(root)])
+            algorithm = lift_launches(file, case.call, given, folders=[str(root)]).algorithm
         return _emitted(_name(problem), algorithm, out, most)
     except NotTraced as refusal:
         return f"no: {refusal}"

@@ -28,6 +28,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 from triton_cases import CASES, SHELLS, Case
 
@@ -75,7 +76,7 @@ def lifted(case: Case, file: Path, root: Path) -> Any:
     from accelopt.kernels.triton.lift.lifting import lift_launches
 
     with shells(root):
-        return lift_launches(file, case.call, case.inputs, folders=[str(root)])
+        return lift_launches(file, case.call, case.inputs, folders=[str(root)]).algorithm
 
 
 class _Missing(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -251,7 +252,7 @@ def _kept(torch: Any, case: Case, module: Any, out: Path) -> None:
 
 def compared(case: Case, algorithm: Any, kept: Path) -> str:
     """How far what is lifted is from what the interpreter computes."""
-    from accelopt.algorithm.evaluation import evaluate
+    from tests.algorithm.evaluation import evaluate
 
     file = kept / f"{case.name}.npz"
     if not file.is_file():

@@ -109,12 +109,6 @@ class Module:
     files: Mapping[int, str]
 
     @property
-    def count(self) -> int:
-        """Everything that ended at a `;`: instructions and declarations."""
-        inside = sum(len(one.statements) + len(one.declarations) for one in self.functions)
-        return inside + len(self.declarations)
-
-    @property
     def kernels(self) -> tuple[str, ...]:
         """The names of the entries."""
         return tuple(one.name for one in self.functions if one.entry)

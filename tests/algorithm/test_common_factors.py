@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from accelopt.algorithm.equality import normal_form, same_function
-from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.ir import Algorithm
+from tests.algorithm.evaluation import evaluate
 from tests.kernels.nki.lift.algorithms import written
 
 TOTAL = "total[m] = add[n](exp(x[m, n]))"

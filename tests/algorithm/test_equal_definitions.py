@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from accelopt.algorithm.equal_definitions import defined_once
-from accelopt.algorithm.evaluation import evaluate
+from tests.algorithm.evaluation import evaluate
 from tests.kernels.nki.lift import algorithms
 
 

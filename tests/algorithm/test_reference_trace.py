@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.reference_trace import TracedReference, trace_reference
 from accelopt.algorithm.traced_array import NotTraced
+from tests.algorithm.evaluation import evaluate
 
 HEAD = """
 import math

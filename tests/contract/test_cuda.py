@@ -159,7 +159,7 @@ def test_what_the_rules_make_compiles(made):
         assert ".entry" in first.code[0].ptx and first.resources[0].registers > 0
         [kernel] = structures(first.code, first.resources)
         assert kernel.blocks in (65536, 8192) and kernel.dag.threads == 256
-        assert {"ld", "ret"} <= {one.opcode for ones in first.source_lines.values() for one in ones}
+        assert {"ld", "ret"} <= {one.opcode for one in kernel.dag.function.statements}
         moved = {action.method: action.source for action in proposals(solution.main_source, "", 48)}
         for method, source in moved.items():
             assert not pool.check(*problem, solution.with_source(source, method)).failure, method

@@ -30,12 +30,7 @@ from accelopt.kernels.gpu.bench.files.tracefiles import (
     Workload,
 )
 from accelopt.kernels.gpu.bench.process.entry_points import passes_destination
-from accelopt.kernels.triton.lift.lifting import (
-    LiftedLaunches,
-    Like,
-    format_named,
-    launches_with_lines,
-)
+from accelopt.kernels.triton.lift.lifting import LiftedLaunches, Like, format_named, lift_launches
 from accelopt.sandbox import Limits, Policy, clean_server, run
 from accelopt.sim.errors import SourceLine
 from accelopt.time_limits import LIFT_SECONDS, START_SECONDS
@@ -160,7 +155,7 @@ def lift_job(payload: Mapping[str, Any], channel: BinaryIO) -> None:
         file, _, function = str(payload["entry"]).partition("::")
         given = [Like(tuple(one[0]), one[1]) if isinstance(one, list) else one
                  for one in payload["given"]]  # fmt: skip
-        found = launches_with_lines(folder / file, function, given, folders=[str(folder)])
+        found = lift_launches(folder / file, function, given, folders=[str(folder)])
         lines = {name: (_below(folder, at.file), at.line) for name, at in found.lines.items()}
         said = LiftAnswer(algorithm=found.algorithm.to_json(), lines=lines)
     except NotTraced as refusal:

@@ -55,15 +55,7 @@ ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 def lift_launches(
     path: str | Path, function: str | Callable[..., Any], given: Sequence[Any],
-    named: Mapping[str, Any] | None = None, folders: Sequence[str] = (),
-) -> Algorithm:  # fmt: skip
-    """The Algorithm of `launches_with_lines`."""
-    return launches_with_lines(path, function, given, named, folders).algorithm
-
-
-def launches_with_lines(
-    path: str | Path, function: str | Callable[..., Any], given: Sequence[Any],
-    named: Mapping[str, Any] | None = None, folders: Sequence[str] = (),
+    folders: Sequence[str] = (),
 ) -> LiftedLaunches:  # fmt: skip
     """What the kernels compute that a host function of a file launches.
 
@@ -76,15 +68,15 @@ def launches_with_lines(
     for it. Raises NotTraced, with file and line, for what has no Algorithm.
     """
     path = str(Path(path).resolve())
-    found = _attempt(path, function, given, named, folders, False)
+    found = _attempt(path, function, given, folders, False)
     if isinstance(found, NumberIsRead):
-        found = _attempt(path, function, given, named, folders, True)
+        found = _attempt(path, function, given, folders, True)
     assert not isinstance(found, NumberIsRead)
     return found
 
 
 def _attempt(
-    path: str, function: str | Callable[..., Any], given: Sequence[Any], named: Mapping[str, Any] | None,
+    path: str, function: str | Callable[..., Any], given: Sequence[Any],
     folders: Sequence[str], statements: bool,
 ) -> LiftedLaunches | NumberIsRead:  # fmt: skip
     """What is lifted where Python executes the host function, or where that is done by its statements."""
@@ -96,7 +88,7 @@ def _attempt(
             for kind in (WholeNumber, RealNumber):
                 vars(module).setdefault(kind.__mro__[1].__name__, kind)
             host.importing = False
-            found = _traced(host, module, function, given, dict(named or {}))
+            found = _traced(host, module, function, given)
             return host.number_is_read or found
         except NumberIsRead as reason:
             return reason
@@ -120,8 +112,7 @@ def _attempt(
 
 
 def _traced(
-    host: Host, module: Any, function: str | Callable[..., Any], given: Sequence[Any],
-    named: Mapping[str, Any],
+    host: Host, module: Any, function: str | Callable[..., Any], given: Sequence[Any]
 ) -> LiftedLaunches:  # fmt: skip
     called = getattr(module, function, None) if isinstance(function, str) else function
     if not callable(called):
@@ -132,7 +123,6 @@ def _traced(
     arguments: list[tuple[str, Any]] = [
         (parameters[n] if n < len(parameters) else f"x{n}", value) for n, value in enumerate(given)
     ]
-    arguments += named.items()
     inputs: list[tuple[Array, Tensor]] = []
     made: dict[str, Any] = {}
     for name, value in arguments:
@@ -142,9 +132,8 @@ def _traced(
             tensor = host.argument(name, len(inputs), shape, dtype)
             inputs.append((Array(name, shape, dtype.name, shape), tensor))
             made[name] = tensor
-    keywords = {name: made.pop(name) for name in named}
     called = host.by_statements(module, called) if host.statements else called
-    returned = called(*first, *made.values(), **keywords)
+    returned = called(*first, *made.values())
     for part in returned if isinstance(returned, (tuple, list)) else (returned,):
         if isinstance(part, Unknown):
             host.trace.refuse_at(part.line, part.reason)

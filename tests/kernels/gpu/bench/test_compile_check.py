@@ -7,6 +7,7 @@ from accelopt.kernels.gpu.bench.judging import compile_check
 from accelopt.kernels.gpu.bench.judging.compile_check import CompilerPool
 from accelopt.kernels.gpu.bench.process import messages as say
 from accelopt.kernels.gpu.bench.process.compilation import widest_product
+from accelopt.ptx.statements import by_source, read
 
 needs_triton = pytest.mark.skipif(
     not installed("torch", "triton"), reason="torch and triton are not installed"
@@ -55,7 +56,7 @@ def test_resources_failures_and_a_process_that_is_used_again(starter):
         assert ".entry gemm_kernel(" in code.ptx and code.blocks > 0
         opcodes = {
             one.opcode
-            for place, found in good.source_lines.items()
+            for place, found in by_source(read(code.ptx)).items()
             if place.file == "main.py"
             for one in found
         }

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.ir import Algorithm
 from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.kernels.nki.nests.lowering import lower_nest
@@ -16,6 +15,7 @@ from accelopt.sim import compute
 from accelopt.sim.dialects.dialect import trace_kernel
 from accelopt.sim.kernel_loading import load
 from accelopt.sim.program import Program
+from tests.algorithm.evaluation import evaluate
 
 
 class Lifted(NamedTuple):

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from accelopt.algorithm import ir
 from accelopt.algorithm.axis_names import AxisNames
 from accelopt.algorithm.contraction import contraction
-from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.index import Axis, index_of
 from accelopt.algorithm.notation import algorithm_text
+from tests.algorithm.evaluation import evaluate
 
 M, N, K = Axis("m", 256), Axis("n", 96), Axis("k", 64)
 m, n, k = index_of(M), index_of(N), index_of(K)

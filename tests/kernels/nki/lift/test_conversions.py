@@ -8,13 +8,13 @@ import pytest
 from kernel_heads import nki_kernel
 from lifted_text import lifted, traced
 
-from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.functions import CONVERSIONS, FUNCTIONS
 from accelopt.algorithm.notation import algorithm_text
 from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.starts import starting_nests
 from accelopt.sim import compute, dtypes
+from tests.algorithm.evaluation import evaluate
 
 KERNEL = nki_kernel("""def kernel(x):
     out = nl.ndarray(x.shape, dtype=nl.{made}, buffer=nl.shared_hbm)

@@ -8,12 +8,12 @@ import numpy as np
 from kernel_heads import nki_kernel
 from lifted_text import traced
 
-from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.least_work import least_work
 from accelopt.hardware import TRN2
 from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.sim import compute
 from accelopt.sim.timing import profile
+from tests.algorithm.evaluation import evaluate
 
 KERNEL = nki_kernel("""def kernel(xT, w):
     out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.notation import algorithm_text
 from accelopt.kernels.nki.devices.kernel_file import load_kernel
 from accelopt.kernels.nki.lift.lifting import lift
@@ -13,6 +12,7 @@ from accelopt.sim import standin
 from accelopt.sim.compute.executor import execute
 from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
 from accelopt.sim.trace import AbstractTensor
+from tests.algorithm.evaluation import evaluate
 
 KERNELS = Path(__file__).parents[4] / "NKIBench" / "kernels"
 

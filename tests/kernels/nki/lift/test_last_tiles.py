@@ -7,10 +7,10 @@ import pytest
 from kernel_heads import nki_kernel
 from lifted_text import traced
 
-from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.notation import algorithm_text
 from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.sim import compute
+from tests.algorithm.evaluation import evaluate
 
 KERNEL = nki_kernel("""def kernel(x):
     R, C = x.shape

@@ -10,12 +10,12 @@ import pytest
 from kernel_heads import nki_kernel
 from lifted_text import traced
 
-from accelopt.algorithm.evaluation import evaluate
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.starts import starting_nests
 from accelopt.sim import compute
+from tests.algorithm.evaluation import evaluate
 
 BEAM = nki_kernel("""def kernel(x):
     best = nl.ndarray((128, 24), dtype=nl.float32, buffer=nl.shared_hbm)

@@ -4,7 +4,6 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from accelopt.algorithm.evaluation import evaluate
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.sim.compute.executor import execute
@@ -12,6 +11,7 @@ from accelopt.sim.dialects.neuronxcc import isa as nisa
 from accelopt.sim.dialects.neuronxcc import language as nl
 from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
 from accelopt.sim.trace import AbstractTensor
+from tests.algorithm.evaluation import evaluate
 
 ROWS, COLUMNS = 32, 48
 BINARY = (nl.add, nl.multiply, nl.maximum, nl.subtract)

@@ -12,10 +12,10 @@ from kernel_heads import neuronxcc_kernel
 from lifted_text import traced
 from warm import computed
 
-from accelopt.algorithm.evaluation import evaluate
 from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.nest import default_nest
+from tests.algorithm.evaluation import evaluate
 from tests.kernels.nki.lift import algorithms
 
 STEPS = neuronxcc_kernel("""def kernel(u):

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.notation import algorithm_text
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifting import lift
@@ -14,6 +13,7 @@ from accelopt.sim import standin
 from accelopt.sim.compute.executor import execute
 from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
 from accelopt.sim.trace import AbstractTensor
+from tests.algorithm.evaluation import evaluate
 
 standin.install(always=True)
 _SPEC = importlib.util.spec_from_file_location(

@@ -10,9 +10,9 @@ from kernel_heads import nki_kernel
 from lifted_text import traced
 
 from accelopt.algorithm.contraction import contraction
-from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.ir import Scan, Where, expressions_of, walk
 from accelopt.kernels.nki.lift.lifting import lift
+from tests.algorithm.evaluation import evaluate
 
 HEADS = """import nki
 import nki.isa as nisa

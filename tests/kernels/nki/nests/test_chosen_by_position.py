@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from warm import computed
 
-from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.ir import Algorithm
 from accelopt.kernels.nki.nests.hbm_margins import margins_of
 from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.preparing import prepared
 from accelopt.kernels.nki.nests.starts import starting_nests
 from accelopt.kernels.nki.nests.value_graphs import Reading
+from tests.algorithm.evaluation import evaluate
 from tests.kernels.nki.lift.algorithms import written
 
 RIM = written(

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from warm import computed
 
-from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.ir import Algorithm
 from accelopt.kernels.nki.nests.computed_together import (
     NotTogether,
@@ -29,6 +28,7 @@ from accelopt.kernels.nki.nests.starts import starting_nests
 from accelopt.kernels.nki.nests.value_graphs import Reading
 from accelopt.sim.dialects.dialect import Dialect
 from accelopt.sim.dtypes import parse
+from tests.algorithm.evaluation import evaluate
 from tests.kernels.nki.lift.algorithms import written
 
 

@@ -16,7 +16,6 @@ import pytest
 from kernel_heads import neuronxcc_kernel, nki_kernel
 from warm import computed
 
-from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.ir import from_json
 from accelopt.algorithm.least_work import least_work
 from accelopt.algorithm.notation import algorithm_text
@@ -24,6 +23,7 @@ from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.nest import default_nest
 from accelopt.kernels.nki.nests.starts import starting_nests
+from tests.algorithm.evaluation import evaluate
 from tests.kernels.nki.lift.lifted_text import traced
 
 NEURONXCC = neuronxcc_kernel("").replace("\n\n", "\nimport neuronxcc.nki.typing as nt\n\n", 1)

@@ -1,6 +1,6 @@
 """Nests compute what their Algorithm says, whatever the primitives, in both dialects, on the simulated core.
 
-Evidence: `accelopt.algorithm.evaluation.evaluate`, in fp64, is what an Algorithm means; the simulated core
+Evidence: `tests.algorithm.evaluation.evaluate`, in fp64, is what an Algorithm means; the simulated core
 computes in fp32 as its own tests prove.
 """
 
@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from warm import computed
 
-from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.index import index_of
 from accelopt.algorithm.ir import Algorithm, Map, Read, Reduce, Scan, from_json
 from accelopt.algorithm.ir import Where as Condition
@@ -48,6 +47,7 @@ from accelopt.kernels.nki.nests.skipping import masks_that_empty
 from accelopt.kernels.nki.nests.starts import starting_nests
 from accelopt.sim import dtypes
 from accelopt.sim.dialects.dialect import Dialect
+from tests.algorithm.evaluation import evaluate
 from tests.kernels.nki.lift import algorithms
 from tests.kernels.nki.nests.random_algorithms import random_algorithm
 

@@ -11,12 +11,12 @@ import pytest
 from warm import computed
 
 from accelopt.algorithm import ir
-from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.index import Axis, index_of
 from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.one_hot_removal import places_found, without_one_hot
 from accelopt.kernels.nki.nests.starts import starting_nests
 from accelopt.sim.dialects.dialect import Dialect
+from tests.algorithm.evaluation import evaluate
 from tests.kernels.nki.lift.algorithms import apply, read, times
 
 M, N, K = Axis("m", 64), Axis("n", 32), Axis("k", 40)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.ir import Scan
 from accelopt.kernels.nki.nests.prefix_combinations import prefixes_found
+from tests.algorithm.evaluation import evaluate
 from tests.kernels.nki.lift import algorithms
 
 WAYS = {

@@ -10,12 +10,12 @@ import itertools
 import numpy as np
 import pytest
 
-from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.index import Axis
 from accelopt.algorithm.ir import Algorithm, Array, Expression, Map, Reduce
 from accelopt.algorithm.notation import algorithm_text
 from accelopt.kernels.nki.nests.preparing import prepared
 from accelopt.kernels.nki.nests.scale_and_shift import factor_shared, scaled_and_shifted
+from tests.algorithm.evaluation import evaluate
 from tests.kernels.nki.lift.algorithms import apply, read, times
 
 M, N, K = Axis("m", 32), Axis("n", 48), Axis("k", 16)

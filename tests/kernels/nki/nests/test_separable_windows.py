@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.ir import Reduce
 from accelopt.kernels.nki.nests.preparing import prepared
 from accelopt.kernels.nki.nests.starts import starting_nests
 from accelopt.sim.dialects.dialect import Dialect
+from tests.algorithm.evaluation import evaluate
 from tests.kernels.nki.lift import algorithms
 from tests.kernels.nki.nests.test_nests import TARGETS, check
 

@@ -10,13 +10,13 @@ from dataclasses import replace
 import numpy as np
 
 from accelopt.algorithm.contraction import contraction
-from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.index import Index
 from accelopt.algorithm.ir import Apply, Map, Reduce, substituted
 from accelopt.algorithm.notation import algorithm_text
 from accelopt.kernels.nki.nests.read_ranges import fewer_conditions
 from accelopt.kernels.nki.nests.shared_element_functions import functions_shared
 from accelopt.kernels.nki.nests.shared_expressions import expressions_shared
+from tests.algorithm.evaluation import evaluate
 from tests.kernels.nki.lift import algorithms
 
 

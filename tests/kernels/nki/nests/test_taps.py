@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from warm import computed
 
 from accelopt.algorithm.addresses import GuardedAddress, view_of
-from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.index import Axis, index_of
 from accelopt.algorithm.ir import Algorithm
 from accelopt.kernels.nki.nests.axis_positions import FreeNames
@@ -21,6 +20,7 @@ from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.rendering import rendered
 from accelopt.kernels.nki.nests.starts import starting_nests
 from accelopt.kernels.nki.nests.statements import line
+from tests.algorithm.evaluation import evaluate
 from tests.kernels.nki.lift.algorithms import written
 
 

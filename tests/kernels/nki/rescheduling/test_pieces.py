@@ -12,12 +12,12 @@ import pytest
 from kernel_heads import neuronxcc_kernel, nki_kernel
 from warm import computed
 
-from accelopt.algorithm.evaluation import evaluate
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.kernels.nki.nests.lowering import lower_part
 from accelopt.kernels.nki.nests.nest import default_nest
 from accelopt.kernels.nki.rescheduling.liftable_statements import pieces, with_pieces
+from tests.algorithm.evaluation import evaluate
 from tests.kernels.nki.lift.lifted_text import traced
 
 ROUTE = neuronxcc_kernel("""def kernel(x, w):

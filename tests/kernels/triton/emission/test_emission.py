@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from accelopt.algorithm import ir
-from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.index import Axis, index_of
 from accelopt.hardware.gpus import H100
 from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Workload
@@ -27,6 +26,7 @@ from accelopt.kernels.triton.emission.solutions import beside, candidates
 from accelopt.kernels.triton.emission.tiles import Tiles
 from accelopt.kernels.triton.lift.confined import lift_kernel
 from accelopt.kernels.triton.lift.lifting import Like, lift_launches
+from tests.algorithm.evaluation import evaluate
 from tests.kernels.nki.lift.algorithms import read, written
 
 KERNELS = Path(__file__).parents[1] / "lift" / "kernels.py"
@@ -76,7 +76,7 @@ def _lifted(name):
             Like(g.shape, g.dtype.name) if isinstance(g, np.ndarray) else g for g in CASES[name]
         ]
         return lift_kernel(sources, "main.py::run", given).algorithm
-    return lift_launches(KERNELS, name.split()[0], CASES[name])
+    return lift_launches(KERNELS, name.split()[0], CASES[name]).algorithm
 
 
 def _arrays(name):
@@ -133,7 +133,7 @@ def test_what_is_written_is_traced_to_the_same_values(tmp_path, name):
     for number, schedule in enumerate(followed):
         file = tmp_path / f"written{number}.py"
         file.write_text(source_of(algorithm, schedule))
-        again = lift_launches(file, "run", _arrays(name))
+        again = lift_launches(file, "run", _arrays(name)).algorithm
         for one, other in zip(_values(again, _arrays(name)), wanted, strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6, err_msg=str(schedule))
 
@@ -284,7 +284,7 @@ def test_pages_of_one_key_are_looked_up_in_the_walk_and_shared_in_runs(tmp_path)
         Like((65,), "int32"),
         Like((65536,), "int32"),
     ]
-    algorithm = rounded(lift_launches(tmp_path / "paged.py", "run", given))
+    algorithm = rounded(lift_launches(tmp_path / "paged.py", "run", given).algorithm)
     (best, *_) = plans(algorithm, H100, 1)
     first = best.schedule.kernels[0].members
     assert len(first) == 4 and len({split.parts for split in best.schedule.splits}) == 1
@@ -412,7 +412,7 @@ def test_a_sum_is_split_where_it_leaves_multiprocessors_idle(tmp_path):
     file = tmp_path / "split.py"
     file.write_text(source_of(algorithm, best))
     given = [_f(64, 8192), _f(8192, 64)]
-    (found,) = _values(lift_launches(file, "run", given), given)
+    (found,) = _values(lift_launches(file, "run", given).algorithm, given)
     np.testing.assert_allclose(found, given[0].astype(float) @ given[1], rtol=1e-6, atol=1e-5)
     with pytest.raises(NotEmitted, match="missing is no reduction"):
         source_of(
@@ -431,7 +431,7 @@ def test_sums_are_split_with_the_maximum_that_they_are_relative_to(tmp_path):
     kernels = (Kernel(members=("product", *parts), tiles=_tiles(m=16, n=16)), Kernel(members=rest))
     file = tmp_path / "split.py"
     file.write_text(source_of(algorithm, Schedule(kernels=kernels, splits=splits)))
-    found = _values(lift_launches(file, "run", arrays), arrays)
+    found = _values(lift_launches(file, "run", arrays).algorithm, arrays)
     np.testing.assert_allclose(found, _values(algorithm, arrays), rtol=1e-6, atol=1e-6)
 
 
@@ -448,7 +448,7 @@ def test_results_in_an_inputs_memory_are_stored_behind_all_reads(tmp_path):
     file.write_text(source_of(algorithm, plans(algorithm, H100, 1)[0].schedule))
     assert "a_out = a\n" in file.read_text() and "torch.empty" not in file.read_text()
     given = [_f(300), _f(300)]
-    found = _values(lift_launches(file, "run", given), given)
+    found = _values(lift_launches(file, "run", given).algorithm, given)
     np.testing.assert_allclose(found, [given[0] - given[1], given[0] + given[1]], atol=1e-6)
 
 

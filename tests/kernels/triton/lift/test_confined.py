@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.ir import from_json
 from accelopt.algorithm.traced_array import NotTraced
 from accelopt.algorithm.well_formed import well_formed
@@ -16,6 +15,7 @@ from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Workload
 from accelopt.kernels.gpu.cases import one_file
 from accelopt.kernels.triton.lift.confined import lift_kernel, lift_solution
 from accelopt.kernels.triton.lift.lifting import Like, lift_launches
+from tests.algorithm.evaluation import evaluate
 
 KERNELS = Path(__file__).with_name("kernels.py")
 HEAD = "import os, sys, torch, triton\nimport triton.language as tl\n"
@@ -34,7 +34,7 @@ def test_the_child_leaves_what_the_tracer_finds():
     found = lift_kernel(
         {KERNELS.name: KERNELS.read_text()}, "kernels.py::attention", [*given, True]
     )
-    assert found.algorithm == lift_launches(KERNELS, "attention", [*given, True])
+    assert found.algorithm == lift_launches(KERNELS, "attention", [*given, True]).algorithm
     text = KERNELS.read_text().splitlines()
     at = {name: text[line.line - 1] for name, line in found.lines.items()}
     assert set(found.lines) == {d.out for d in found.algorithm.definitions}
@@ -123,7 +123,7 @@ def test_a_stranger_is_refused_in_one_sentence(name):
 
 def test_only_algorithms_are_taken_for_one():
     """Evidence: the documented meaning of the records: every read is of an array that is there."""
-    found = lift_launches(KERNELS, "softmax", [Like((6, 50))])
+    found = lift_launches(KERNELS, "softmax", [Like((6, 50))]).algorithm
     assert well_formed(from_json(found.to_json())) == found
     plain = json.loads(found.to_json())
     swapped = {**plain, "definitions": plain["definitions"][::-1]}

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from accelopt.algorithm.equality import same_function
-from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.ir import Scan
 from accelopt.algorithm.notation import definition_text
 from accelopt.algorithm.traced_array import NotTraced
 from accelopt.kernels.triton.lift.lifting import Like, lift_launches
+from tests.algorithm.evaluation import evaluate
 
 KERNELS = Path(__file__).with_name("kernels.py")
 _random = np.random.default_rng(3)
@@ -90,7 +90,7 @@ CASES = {
 
 
 def _lifted(name):
-    return lift_launches(KERNELS, name.split()[0], CASES[name][0])
+    return lift_launches(KERNELS, name.split()[0], CASES[name][0]).algorithm
 
 
 def _evaluated(name, dtype=np.float64):
@@ -138,7 +138,8 @@ def test_is_what_the_interpreter_computes(tmp_path):
 def test_two_ways_of_one_problem_are_one_algorithm():
     """Evidence: softmax at once and online, a product by groups of tiles and by persistent programs."""
     rows = [
-        lift_launches(KERNELS, name, [Like((6, 100))]) for name in ("softmax", "running_softmax")
+        lift_launches(KERNELS, name, [Like((6, 100))]).algorithm
+        for name in ("softmax", "running_softmax")
     ]
     assert same_function(*rows)
     assert same_function(_lifted("matmul"), _lifted("persistent_matmul"))
@@ -157,7 +158,7 @@ def test_a_view_needs_no_memory(tmp_path):
         "import torch\ndef run(x):\n    turned = x.view(1 << 20, 1 << 18).T\n"
         "    return turned.view(1 << 9, 1 << 9, -1)[1, 2, 3:4].float()\n"
     )
-    (read,) = lift_launches(file, "run", [Like((1 << 38,))]).definitions
+    (read,) = lift_launches(file, "run", [Like((1 << 38,))]).algorithm.definitions
     assert f"x[{3 * 2**18 + 2**9 + 2}]" in definition_text(read)
 
 
@@ -186,7 +187,7 @@ def test_says_why_and_where_it_is_not_lifted(name, tmp_path):
     file = tmp_path / "kernel.py"
     file.write_text(f"{HEAD}{text}\n\ndef run(x):\n    k[(4,)](x, 4)\n")
     with pytest.raises(NotTraced) as refusal:
-        lift_launches(file, "run", [Like((4,))])
+        lift_launches(file, "run", [Like((4,))]).algorithm
     assert reason in str(refusal.value) and f"kernel.py:{line}:" in str(refusal.value)
 
 
@@ -235,7 +236,7 @@ def test_numbers_that_the_host_reads_may_decide_on_errors_alone(tmp_path):
     file.write_text(COUNTED)
     x, ends = np.arange(60, dtype=np.float32).reshape(3, 20), np.array([3, 0, 17], np.int32)
     for name, least in (("run", -1), ("where_long", 2)):
-        algorithm = lift_launches(file, name, [x, ends])
+        algorithm = lift_launches(file, name, [x, ends]).algorithm
         for given in (ends, ends[::-1] * 0):
             wanted = [
                 x[row, :end].sum() if given[0] > least else 0 for row, end in enumerate(given)
@@ -243,7 +244,7 @@ def test_numbers_that_the_host_reads_may_decide_on_errors_alone(tmp_path):
             (found,) = evaluate(algorithm, {"x": x, "ends": given})
             np.testing.assert_allclose(found, wanted)
     with pytest.raises(NotTraced, match="differs between two branches") as refusal:
-        lift_launches(file, "by_length", [x, ends])
+        lift_launches(file, "by_length", [x, ends]).algorithm
     assert (
         refusal.value.line == COUNTED[: COUNTED.index("    if ends[0].item() > 4")].count("\n") + 1
     )
@@ -276,7 +277,7 @@ def test_a_host_changes_what_its_names_share(name, tmp_path):
     text = f"class Held:\n    pass\n\ndef run(x, n):\n    y = x.clone()\n    {HOSTS[name]}\n    return y\n"
     (tmp_path / "host.py").write_text(f"import torch\n\n{text}")
     x, n = np.arange(16, dtype=np.float32).reshape(4, 4), np.array([3, 5, 1, 2], np.int32)
-    algorithm = lift_launches(tmp_path / "host.py", "run", [x, n])
+    algorithm = lift_launches(tmp_path / "host.py", "run", [x, n]).algorithm
     names: dict = {}
     exec(text, names)
     for numbers in (n, n[::-1]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from accelopt.evaluation import Status
@@ -15,8 +15,6 @@ from accelopt.kernels.gpu.bench.judging.child_processes import converse
 from accelopt.kernels.gpu.bench.judging.verdict import status_of_error
 from accelopt.kernels.gpu.bench.process import messages as say
 from accelopt.kernels.gpu.bench.process.entry_points import passes_destination
-from accelopt.ptx.module import SourcePlace, Statement
-from accelopt.ptx.statements import by_source, read
 from accelopt.sandbox import scratch_folder
 from accelopt.sandbox.conversation import ChildEnded, ChildRaised, Conversation
 from accelopt.time_limits import COMPILE_CHECK_SECONDS, GPU_START_SECONDS
@@ -41,15 +39,6 @@ class CompileVerdict(NamedTuple):
     def spilled_bytes(self) -> int:
         """The most that any kernel spills, bytes a thread."""
         return max((item.spilled_bytes for item in self.resources), default=0)
-
-    @property
-    def source_lines(self) -> Mapping[SourcePlace, tuple[Statement, ...]]:
-        """The PTX of each line of the solution's files, all kernels together."""
-        found: dict[SourcePlace, tuple[Statement, ...]] = {}
-        for code in self.code:
-            for place, statements in by_source(read(code.ptx)).items():
-                found[place] = (*found.get(place, ()), *statements)
-        return found
 
 
 class CompilerPool:

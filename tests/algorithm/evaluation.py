@@ -1,4 +1,4 @@
-"""What an Algorithm computes, in NumPy: its meaning, and what lifting is checked against.
+"""What an Algorithm computes, in NumPy: the meaning that lifting and rewriting are checked against.
 
 An expression over axes is evaluated as an array with one dimension an axis, of length 1 where the
 expression does not depend on it; matrix products are left to BLAS.
