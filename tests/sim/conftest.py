@@ -38,8 +38,15 @@ class KernelText:
 
     @classmethod
     def writing(cls, body):
-        """A kernel of this body, with an output."""
-        return cls(writing(*textwrap.dedent(body).strip().splitlines()))
+        """A kernel of this body, with an output like `a`."""
+        return cls.of()(body)
+
+    @classmethod
+    def of(cls, parameters="a", **output):
+        """What makes kernels of these parameters, with this output, of their body."""
+        return lambda body: cls(
+            writing(*textwrap.dedent(body).strip().splitlines(), parameters=parameters, **output)
+        )
 
     def line_of(self, text):
         """The number of the first line that holds the text."""

@@ -1,11 +1,12 @@
 """Kernels of either dialect as text, by the lines of their body."""
 
 
-def writing(*lines, shape="a.shape", dtype="a.dtype"):
-    """A kernel of these lines, with an output."""
-    declared = f"out = nl.ndarray({shape}, dtype={dtype}, buffer=nl.shared_hbm)"
+def writing(*lines, parameters="a", shape=None, dtype=None):
+    """A kernel of these lines, with an output: like the first parameter, where nothing else is said."""
+    first = parameters.partition(",")[0]
+    declared = f"out = nl.ndarray({shape or f'{first}.shape'}, dtype={dtype or f'{first}.dtype'}, buffer=nl.shared_hbm)"
     body = "\n    ".join((declared, *lines, "return out"))
-    return f"@nki.jit\ndef kernel(a):\n    {body}\n"
+    return f"@nki.jit\ndef kernel({parameters}):\n    {body}\n"
 
 
 def copying(*lines, **options):

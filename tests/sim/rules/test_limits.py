@@ -124,12 +124,8 @@ def test_programs_may_do_the_same_but_not_overwrite_each_other(kernel_text, grid
         nl.store(out, nl.load(a))
         """)
     assert not rules.verify(trace_kernel(same.kernel, [A], grid=grid))
-    other = kernel_text("""
-        @nki.jit
-        def kernel(a):
-            out = nl.ndarray((64, 512), dtype=a.dtype, buffer=nl.shared_hbm)
-            nl.store(out, nl.load(a[nl.ds(nl.program_id(0) * 64, 64), :]))
-            return out
+    other = kernel_text.of(shape="(64, 512)")("""
+        nl.store(out, nl.load(a[nl.ds(nl.program_id(0) * 64, 64), :]))
         """)
     found = rules.verify(trace_kernel(other.kernel, [A], grid=(2,)))
     assert [error.identifier for error in found] == ["err_unexpected_output_dependencies"]

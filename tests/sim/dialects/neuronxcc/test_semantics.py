@@ -39,14 +39,10 @@ def test_s6_on_chip_rank_never_drops_below_two(kernel_text, view, shape):
 
 
 def test_s6_hbm_views_drop_dimensions_and_vectors_load_as_columns(kernel_text):
-    text = kernel_text("""
-        @nki.jit
-        def kernel(a, v):
-            assert a[1].shape == (128, 64) and a[1, 2].shape == (64,)
-            assert nl.load(v).shape == (8, 1) and nl.load(v[0]).shape == (1, 1)
-            out = nl.ndarray((128, 64), dtype=a.dtype, buffer=nl.shared_hbm)
-            nl.store(out, nl.load(a[1]))
-            return out
+    text = kernel_text.of("a, v", shape="(128, 64)")("""
+        assert a[1].shape == (128, 64) and a[1, 2].shape == (64,)
+        assert nl.load(v).shape == (8, 1) and nl.load(v[0]).shape == (1, 1)
+        nl.store(out, nl.load(a[1]))
         """)
     a = np.random.rand(2, 128, 64).astype(np.float32)
     assert np.array_equal(text.run(a, np.ones(8, np.float32)), a[1])
@@ -54,17 +50,13 @@ def test_s6_hbm_views_drop_dimensions_and_vectors_load_as_columns(kernel_text):
 
 def test_s7_reductions_of_two_and_more_dimensions(kernel_text):
     """docs (nl.sum): axes removed; observed: a 2-D tile gives (P, 1), and negative axes work."""
-    text = kernel_text("""
-        @nki.jit
-        def kernel(a):
-            t = nl.load(a)
-            assert nl.sum(t, axis=[1, 2, 3]).shape == (128, 1)
-            assert nl.sum(t, axis=[-2, -1]).shape == (128, 2)
-            assert nl.max(t, axis=[2, 3], keepdims=True).shape == (128, 2, 1, 1)
-            s = nl.sum(t, axis=[1, 3])
-            out = nl.ndarray((128, 4), dtype=a.dtype, buffer=nl.shared_hbm)
-            nl.store(out, s)
-            return out
+    text = kernel_text.of(shape="(128, 4)")("""
+        t = nl.load(a)
+        assert nl.sum(t, axis=[1, 2, 3]).shape == (128, 1)
+        assert nl.sum(t, axis=[-2, -1]).shape == (128, 2)
+        assert nl.max(t, axis=[2, 3], keepdims=True).shape == (128, 2, 1, 1)
+        s = nl.sum(t, axis=[1, 3])
+        nl.store(out, s)
         """)
     a = np.random.rand(128, 2, 4, 8).astype(np.float32)
     assert np.allclose(text.run(a), a.sum((1, 3)), atol=1e-5)
@@ -72,13 +64,9 @@ def test_s7_reductions_of_two_and_more_dimensions(kernel_text):
 
 def test_s8_matmul_fills_at_most_one_psum_bank(kernel_text):
     """docs (nc_matmul: moving free size up to 512, fp32 results in one 2 KiB bank)."""
-    text = kernel_text("""
-        @nki.jit
-        def kernel(a):
-            out = nl.ndarray((128, 1024), dtype=nl.float32, buffer=nl.shared_hbm)
-            t = nl.load(a)
-            nl.store(out, nisa.nc_matmul(t[:, 0:128], t))
-            return out
+    text = kernel_text.of(shape="(128, 1024)", dtype="nl.float32")("""
+        t = nl.load(a)
+        nl.store(out, nisa.nc_matmul(t[:, 0:128], t))
         """)
     with pytest.raises(KernelError) as refused:
         text.trace(np.zeros((128, 1024), np.float32))
@@ -87,14 +75,10 @@ def test_s8_matmul_fills_at_most_one_psum_bank(kernel_text):
 
 def test_s9_order_of_index_axes_decides_the_layout(kernel_text):
     """docs (nl.store: the first index dimension is the partition)."""
-    text = kernel_text("""
-        @nki.jit
-        def kernel(a):
-            out = nl.ndarray((64, 128), dtype=a.dtype, buffer=nl.shared_hbm)
-            p = nl.arange(128)[:, None]
-            f = nl.arange(64)[None, :]
-            nl.store(out[f, p], nl.load(a[p, f]))
-            return out
+    text = kernel_text.of(shape="(64, 128)")("""
+        p = nl.arange(128)[:, None]
+        f = nl.arange(64)[None, :]
+        nl.store(out[f, p], nl.load(a[p, f]))
         """)
     a = np.random.rand(128, 64).astype(np.float32)
     assert np.array_equal(text.run(a), a.T)
@@ -135,17 +119,13 @@ def test_s12_remainder_and_quotient_of_a_loop_index_are_indices(kernel_text):
 @pytest.mark.parametrize("made", ["nl.zeros", "nl.ndarray"])
 def test_s15_first_matmul_of_a_group_overwrites(kernel_text, made):
     """docs (nc_matmul, affine_range example 2); allocated kernels use a bare ndarray."""
-    text = kernel_text(f"""
-        @nki.jit
-        def kernel(a, b):
-            out = nl.ndarray((64, 256), dtype=nl.float32, buffer=nl.shared_hbm)
-            p = {made}((64, 256), nl.float32, buffer=nl.psum)
-            for k in nl.affine_range(3):
-                x = nl.load(a[nl.ds(k * 128, 128), :])
-                y = nl.load(b[nl.ds(k * 128, 128), :])
-                p += nisa.nc_matmul(x, y)
-            nl.store(out, p)
-            return out
+    text = kernel_text.of("a, b", shape="(64, 256)", dtype="nl.float32")(f"""
+        p = {made}((64, 256), nl.float32, buffer=nl.psum)
+        for k in nl.affine_range(3):
+            x = nl.load(a[nl.ds(k * 128, 128), :])
+            y = nl.load(b[nl.ds(k * 128, 128), :])
+            p += nisa.nc_matmul(x, y)
+        nl.store(out, p)
         """)
     a, b = (np.random.rand(384, n).astype(np.float32) for n in (64, 256))
     assert np.allclose(text.run(a, b), a.T @ b, rtol=1e-5)
@@ -238,18 +218,14 @@ def test_s21_mask_of_loop_indices_skips_the_instruction(kernel_text):
 
 def test_s22_operand_masks_of_matmul(kernel_text):
     """docs (mask section: operand masking of matmul)."""
-    text = kernel_text("""
-        @nki.jit
-        def kernel(a, b):
-            out = nl.ndarray((64, 512), dtype=nl.float32, buffer=nl.shared_hbm)
-            p = nl.arange(128)[:, None]
-            m = nl.arange(64)[None, :]
-            f = nl.arange(512)[None, :]
-            x, y = nl.load(a), nl.load(b)
-            r = nl.zeros((64, 512), dtype=nl.float32)
-            r[...] = nl.matmul(x[p, m][p < 100], y[p, f][p < 100], transpose_x=True)
-            nl.store(out, r)
-            return out
+    text = kernel_text.of("a, b", shape="(64, 512)", dtype="nl.float32")("""
+        p = nl.arange(128)[:, None]
+        m = nl.arange(64)[None, :]
+        f = nl.arange(512)[None, :]
+        x, y = nl.load(a), nl.load(b)
+        r = nl.zeros((64, 512), dtype=nl.float32)
+        r[...] = nl.matmul(x[p, m][p < 100], y[p, f][p < 100], transpose_x=True)
+        nl.store(out, r)
         """)
     a, b = (np.random.rand(128, n).astype(np.float32) for n in (64, 512))
     assert np.allclose(text.run(a, b), a[:100].T @ b[:100], rtol=1e-5)
@@ -307,13 +283,9 @@ FREE_AXES = {
 def test_free_axes_that_are_missing_on_the_right_are_repeated(kernel_text, expression):
     """aws-neuron-sdk issue 1138 (a tile (P, A, B) times one of (P, A): the SDK's simulator repeats along
     the last axis); public convolutions add a column (P, 1) to a tile of three axes."""
-    text = kernel_text(f"""
-        @nki.jit
-        def kernel(a, column, middle):
-            out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-            t, c, m = nl.load(a), nl.load(column), nl.load(middle)
-            nl.store(out, {expression})
-            return out
+    text = kernel_text.of("a, column, middle")(f"""
+        t, c, m = nl.load(a), nl.load(column), nl.load(middle)
+        nl.store(out, {expression})
         """)
     np.testing.assert_allclose(text.run(CUBE, COLUMN, MIDDLE), FREE_AXES[expression], rtol=1e-6)
 
@@ -367,15 +339,11 @@ def kernel(a):
 
 def test_s28_reshape_views_the_same_memory(kernel_text):
     """docs (tensor.reshape: a new view, no copy)."""
-    text = kernel_text("""
-        @nki.jit
-        def kernel(a):
-            out = nl.ndarray((128, 512), dtype=a.dtype, buffer=nl.shared_hbm)
-            t = nl.load(a.reshape((128, 4, 128)))
-            u = t.reshape((128, 512))
-            u[:, 0:128] = 0
-            nl.store(out.reshape((128, 4, 128)), t)
-            return out
+    text = kernel_text.of(shape="(128, 512)")("""
+        t = nl.load(a.reshape((128, 4, 128)))
+        u = t.reshape((128, 512))
+        u[:, 0:128] = 0
+        nl.store(out.reshape((128, 4, 128)), t)
         """)
     expected = A.copy()
     expected[:, :128] = 0
@@ -425,19 +393,15 @@ def test_s31_buffer_that_cannot_fit_is_refused(kernel_text):
 def test_the_mask_of_a_transpose_is_over_its_operand(kernel_text, transpose):
     """As `attention_token_gen_kernel` of nki-samples: the columns that are left out lie outside of
     the destination."""
-    text = kernel_text(f"""
-        @nki.jit
-        def kernel(a):
-            out = nl.ndarray((128, 32), dtype=nl.float32, buffer=nl.shared_hbm)
-            t = nl.load(a[0:16, :])
-            turned = nl.zeros((128, 32), dtype=nl.float32)
-            p, q = nl.arange(128)[:, None], nl.arange(16)[None, :]
-            for i in nl.affine_range(4):
-                f = nl.arange(128)[None, :]
-                turned[p, q + i * 16] = {transpose}(
-                    t[nl.arange(16)[:, None], f + i * 128], mask=(f + i * 128 < 200))
-            nl.store(out, turned)
-            return out
+    text = kernel_text.of(shape="(128, 32)", dtype="nl.float32")(f"""
+        t = nl.load(a[0:16, :])
+        turned = nl.zeros((128, 32), dtype=nl.float32)
+        p, q = nl.arange(128)[:, None], nl.arange(16)[None, :]
+        for i in nl.affine_range(4):
+            f = nl.arange(128)[None, :]
+            turned[p, q + i * 16] = {transpose}(
+                t[nl.arange(16)[:, None], f + i * 128], mask=(f + i * 128 < 200))
+        nl.store(out, turned)
         """)
     expected = np.zeros((128, 32), np.float32)
     expected[:, :16] = A[:16, :128].T
@@ -446,34 +410,26 @@ def test_the_mask_of_a_transpose_is_over_its_operand(kernel_text, transpose):
 
 
 def test_a_transpose_reads_outside_of_its_tensor_only_under_a_mask(kernel_text):
-    text = kernel_text("""
-        @nki.jit
-        def kernel(a):
-            out = nl.ndarray((64, 128), dtype=nl.float32, buffer=nl.shared_hbm)
-            t = nl.load(a[:, 0:50])
-            f = nl.arange(64)[None, :]
-            r = nl.zeros((64, 128), dtype=nl.float32)
-            r[...] = nl.transpose(t[nl.arange(128)[:, None], f], mask=(f < 50))
-            nl.store(out, r)
-            return out
+    text = kernel_text.of(shape="(64, 128)", dtype="nl.float32")("""
+        t = nl.load(a[:, 0:50])
+        f = nl.arange(64)[None, :]
+        r = nl.zeros((64, 128), dtype=nl.float32)
+        r[...] = nl.transpose(t[nl.arange(128)[:, None], f], mask=(f < 50))
+        nl.store(out, r)
         """)
     assert np.array_equal(text.run(A)[:50], A[:, :50].T) and not text.run(A)[50:].any()
 
 
 def test_parallel_iterations_may_write_rows_that_each_finds_at_run_time(kernel_text):
     """As the gradients of affinities in nki-samples `blockwise_mm_bwd.py`."""
-    text = kernel_text("""
-        @nki.jit
-        def kernel(a, rows):
-            out = nl.ndarray((1024, 64), dtype=nl.float32, buffer=nl.shared_hbm)
-            t, index = nl.load(a), nl.load(rows)
-            p, f = nl.arange(128)[:, None], nl.arange(64)[None, :]
-            for n in nl.affine_range(4):
-                row = nl.multiply(index[0:128, n], 2, dtype=nl.int32)
-                nl.store(out[row[p, 0], f], t[p, n * 64 + f])
-                row = nl.add(row, 1, dtype=nl.int32)
-                nl.store(out[row[p, 0], f], t[p, n * 64 + f])
-            return out
+    text = kernel_text.of("a, rows", shape="(1024, 64)", dtype="nl.float32")("""
+        t, index = nl.load(a), nl.load(rows)
+        p, f = nl.arange(128)[:, None], nl.arange(64)[None, :]
+        for n in nl.affine_range(4):
+            row = nl.multiply(index[0:128, n], 2, dtype=nl.int32)
+            nl.store(out[row[p, 0], f], t[p, n * 64 + f])
+            row = nl.add(row, 1, dtype=nl.int32)
+            nl.store(out[row[p, 0], f], t[p, n * 64 + f])
         """)
     rows = np.random.default_rng(0).permutation(512).reshape(128, 4).astype(np.int32)
     found = text.run(A, rows)
@@ -486,14 +442,10 @@ def test_parallel_iterations_may_write_rows_that_each_finds_at_run_time(kernel_t
 def test_a_matmul_that_is_called_a_transpose_still_sums_in_fp32(kernel_text, target, random):
     """docs (nisa.nc_matmul, 2.26.1): "The matmul accumulation and results are always in float32";
     is_transpose "hints to the compiler".."""
-    text = kernel_text("""
-        @nki.jit
-        def kernel(a, b):
-            out = nl.ndarray((64, 96), dtype=nl.float32, buffer=nl.shared_hbm)
-            left, right = nl.load(a), nl.load(b)
-            nl.store(out, nl.copy(nisa.nc_matmul(left, right, is_transpose=True)))
-            return out
-    """)
+    text = kernel_text.of("a, b", shape="(64, 96)", dtype="nl.float32")("""
+        left, right = nl.load(a), nl.load(b)
+        nl.store(out, nl.copy(nisa.nc_matmul(left, right, is_transpose=True)))
+        """)
     a = random.random((128, 64)).astype(ml_dtypes.bfloat16)
     b = random.random((128, 96)).astype(ml_dtypes.bfloat16)
     program = text.trace(a, b, target=target)
@@ -531,21 +483,17 @@ def test_s21_and_of_two_masks_is_pythons(kernel_text):
 def test_bn_stats_without_a_masked_tail(kernel_text, random):
     """nki-samples, layernorm tutorial (300 x 1000): statistics of tiles of 512 under a mask for the
     columns that are there. The documentation has no such masks, so there is a warning."""
-    text = kernel_text("""
-        @nki.jit
-        def kernel(a):
-            out = nl.ndarray((300, 2), dtype=a.dtype, buffer=nl.shared_hbm)
-            p, f, s = nl.arange(128)[:, None], nl.arange(512)[None, :], nl.arange(6)[None, :]
-            for i in nl.affine_range(3):
-                t = nl.load(a[i * 128 + p, nl.arange(1000)[None, :]], mask=i * 128 + p < 300)
-                stats = nl.ndarray((128, 12), dtype=nl.float32)
-                for j in nl.affine_range(2):
-                    there = (i * 128 + p < 300) & (j * 512 + f < 1000)
-                    stats[p, j * 6 + s] = nisa.bn_stats(t[p, j * 512 + f], mask=there)
-                both = nisa.bn_aggr(stats, mask=i * 128 + p < 300)
-                nl.store(out[i * 128 + p, nl.arange(2)[None, :]], both, mask=i * 128 + p < 300)
-            return out
-    """)
+    text = kernel_text.of(shape="(300, 2)")("""
+        p, f, s = nl.arange(128)[:, None], nl.arange(512)[None, :], nl.arange(6)[None, :]
+        for i in nl.affine_range(3):
+            t = nl.load(a[i * 128 + p, nl.arange(1000)[None, :]], mask=i * 128 + p < 300)
+            stats = nl.ndarray((128, 12), dtype=nl.float32)
+            for j in nl.affine_range(2):
+                there = (i * 128 + p < 300) & (j * 512 + f < 1000)
+                stats[p, j * 6 + s] = nisa.bn_stats(t[p, j * 512 + f], mask=there)
+            both = nisa.bn_aggr(stats, mask=i * 128 + p < 300)
+            nl.store(out[i * 128 + p, nl.arange(2)[None, :]], both, mask=i * 128 + p < 300)
+        """)
     a = random.random((300, 1000)).astype(np.float32)
     with pytest.warns(UserWarning, match="bn_stats masks its reduced dimension"):
         got = text.run(a)
@@ -587,19 +535,15 @@ def test_s14_loop_reduce_begins_with_what_the_destination_holds(
 def test_s14_loop_reduce_is_one_for_each_iteration_of_a_loop_inside(kernel_text, outer, inner):
     """nki-samples, flash_attn_bwd with grouped queries (0898a77): dq of each head is reduced over tiles
     of keys, in a loop around that of the heads which a branch on its index unrolls."""
-    text = kernel_text(f"""
-        @nki.jit
-        def kernel(a):
-            out = nl.ndarray((128, 2, 64), dtype=a.dtype, buffer=nl.shared_hbm)
-            r = nl.zeros((2, par_dim(128), 64), dtype=nl.float32)
-            for k in nl.{outer}(4):
-                for h in nl.{inner}(2):
-                    if k * 128 >= 0:
-                        t = nl.load(a[:, nl.ds(k * 128 + h * 64, 64)])
-                        r[h] = nl.loop_reduce(t, op=np.add, loop_indices=(k,))
-            for h in nl.affine_range(2):
-                nl.store(out[:, h], r[h])
-            return out
+    text = kernel_text.of(shape="(128, 2, 64)")(f"""
+        r = nl.zeros((2, par_dim(128), 64), dtype=nl.float32)
+        for k in nl.{outer}(4):
+            for h in nl.{inner}(2):
+                if k * 128 >= 0:
+                    t = nl.load(a[:, nl.ds(k * 128 + h * 64, 64)])
+                    r[h] = nl.loop_reduce(t, op=np.add, loop_indices=(k,))
+        for h in nl.affine_range(2):
+            nl.store(out[:, h], r[h])
         """)
     assert np.allclose(text.run(A), A.reshape(128, 4, 2, 64).sum(1), rtol=1e-5, atol=1e-5)
 
@@ -607,19 +551,15 @@ def test_s14_loop_reduce_is_one_for_each_iteration_of_a_loop_inside(kernel_text,
 def test_what_a_mask_of_no_element_transposes_may_be_multiplied(kernel_text):
     """nki-samples, flash_attn_bwd with a sliding window (0898a77): tiles above the diagonal are masked
     as a whole, and unrolled the mask is a plain False."""
-    text = kernel_text("""
-        @nki.jit
-        def kernel(a):
-            out = nl.ndarray((128, 128), dtype=a.dtype, buffer=nl.shared_hbm)
-            t = nl.load(a[:, 0:128])
-            total = nl.zeros((par_dim(128), 128), dtype=np.float32, buffer=nl.psum)
-            for j in nl.static_range(2):
-                for i in nl.static_range(2):
-                    mask = i * 128 >= j * 128
-                    turned = nisa.nc_transpose(t, mask=mask)
-                    total[:, :] += nisa.nc_matmul(turned, t, mask=mask)
-            nl.store(out, nl.copy(total))
-            return out
+    text = kernel_text.of(shape="(128, 128)")("""
+        t = nl.load(a[:, 0:128])
+        total = nl.zeros((par_dim(128), 128), dtype=np.float32, buffer=nl.psum)
+        for j in nl.static_range(2):
+            for i in nl.static_range(2):
+                mask = i * 128 >= j * 128
+                turned = nisa.nc_transpose(t, mask=mask)
+                total[:, :] += nisa.nc_matmul(turned, t, mask=mask)
+        nl.store(out, nl.copy(total))
         """)
     assert np.allclose(text.run(A), 3 * (A[:, :128] @ A[:, :128]), rtol=1e-4, atol=1e-3)
 

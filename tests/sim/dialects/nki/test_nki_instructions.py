@@ -49,17 +49,13 @@ def test_an_instruction_writes_its_destination(nki_text, lines):
 @pytest.mark.parametrize("loop", ["range(2)", "[0, 1]"])
 def test_the_first_product_overwrites_and_the_next_add(nki_text, accumulate, loop):
     """nisa.nc_matmul, "Accumulation mode"; a tile of each round is fresh."""
-    kernel = nki_text(f"""
-        @nki.jit
-        def kernel(a, b):
-            out = nl.ndarray((2, 64, 64), dtype=nl.float32, buffer=nl.shared_hbm)
-            for m in range(2):
-                product = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.psum)
-                for k in {loop}:
-                    nisa.nc_matmul(dst=product, stationary=nl.load(a[k * 64 : k * 64 + 64, :]),
-                                   moving=nl.load(b[k * 64 : k * 64 + 64, :]){accumulate})
-                nl.store(out[m], nl.copy(product))
-            return out
+    kernel = nki_text.of("a, b", shape="(2, 64, 64)", dtype="nl.float32")(f"""
+        for m in range(2):
+            product = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.psum)
+            for k in {loop}:
+                nisa.nc_matmul(dst=product, stationary=nl.load(a[k * 64 : k * 64 + 64, :]),
+                               moving=nl.load(b[k * 64 : k * 64 + 64, :]){accumulate})
+            nl.store(out[m], nl.copy(product))
         """)
     np.testing.assert_allclose(kernel.run(A, B)[1], A.T @ B, rtol=1e-4, atol=1e-4)
 
@@ -135,14 +131,10 @@ def test_two_cores_meet(nki_text):
 
 def test_nonzero_with_count(nki_text):
     """The vendor's example of it (SDK 2.32 `nki.isa.nonzero_with_count`): every 16th partition."""
-    kernel = nki_text("""
-        @nki.jit
-        def kernel(a):
-            out = nl.ndarray((32, 9), dtype=nl.int32, buffer=nl.shared_hbm)
-            found = nl.full((32, 9), 7, dtype=nl.int32)
-            nisa.nonzero_with_count(dst=found, src=nl.load(a), index_offset=16)
-            nl.store(out, found)
-            return out
+    kernel = nki_text.of(shape="(32, 9)", dtype="nl.int32")("""
+        found = nl.full((32, 9), 7, dtype=nl.int32)
+        nisa.nonzero_with_count(dst=found, src=nl.load(a), index_offset=16)
+        nl.store(out, found)
         """)
     found = kernel.run(np.tile(np.float32([0, 1, 1, 0, 0, 1, 0, 0]), (32, 1)))
     assert found[0].tolist() == found[16].tolist() == [17, 18, 21, -1, -1, -1, -1, -1, 3]

@@ -215,29 +215,25 @@ def test_scalars_are_32_bits_wide_and_index_and_bound(nki_text):
 def test_grids_navigate_tiles_and_blocks(nki_text, shape):
     """SDK 2.33, nl.tiles and nl.blocks: coordinates count tiles or blocks, what is left at the end is
     clamped, `.data` is the operand; nl.alloc_tiles is one allocation."""
-    text = nki_text("""
-        @nki.jit
-        def kernel(src):
-            tile, block = (128, 256), (2, 2)
-            out = nl.ndarray(src.shape, dtype=src.dtype, buffer=nl.shared_hbm)
-            there = nl.blocks(src, tile_shape=tile, block_shape=block)
-            to = nl.blocks(out, tile_shape=tile, block_shape=block)
-            for i in range(there.shape[0]):
-                for j in range(there.shape[1]):
-                    block_of = there[i, j]
-                    kept = nl.alloc_tiles(
-                        tile_shape=tile, element_shape=block_of.element_shape, buffer=nl.sbuf, dtype=src.dtype
-                    )
-                    tiles, results = nl.tiles(block_of), nl.tiles(to[i, j])
-                    assert tiles.shape == kept.shape == results.shape
-                    for r in range(tiles.shape[0]):
-                        nisa.dma_copy(dst=kept[r].data, src=tiles[r].data)
-                        for c in range(tiles.shape[1]):
-                            part = kept[r, c].data
-                            nisa.tensor_scalar(dst=part, data=part, op0=nl.multiply, operand0=2.0)
-                            nisa.dma_copy(dst=results[r, c].data, src=part)
-            return out
-    """)
+    text = nki_text.of("src")("""
+        tile, block = (128, 256), (2, 2)
+        there = nl.blocks(src, tile_shape=tile, block_shape=block)
+        to = nl.blocks(out, tile_shape=tile, block_shape=block)
+        for i in range(there.shape[0]):
+            for j in range(there.shape[1]):
+                block_of = there[i, j]
+                kept = nl.alloc_tiles(
+                    tile_shape=tile, element_shape=block_of.element_shape, buffer=nl.sbuf, dtype=src.dtype
+                )
+                tiles, results = nl.tiles(block_of), nl.tiles(to[i, j])
+                assert tiles.shape == kept.shape == results.shape
+                for r in range(tiles.shape[0]):
+                    nisa.dma_copy(dst=kept[r].data, src=tiles[r].data)
+                    for c in range(tiles.shape[1]):
+                        part = kept[r, c].data
+                        nisa.tensor_scalar(dst=part, data=part, op0=nl.multiply, operand0=2.0)
+                        nisa.dma_copy(dst=results[r, c].data, src=part)
+        """)
     a = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     assert (text.run(a) == 2 * a).all()
 
@@ -245,26 +241,20 @@ def test_grids_navigate_tiles_and_blocks(nki_text, shape):
 def test_what_a_grid_says_of_itself(nki_text):
     """Shapes, steps and remainders of a (300, 700) tensor in tiles of (128, 256), slices, a leading
     dimension without tiles; what cannot be one operand is refused."""
-    text = nki_text(
-        """
-        @nki.jit
-        def kernel(a, b):
-            out = nl.ndarray((2, 2), dtype=a.dtype, buffer=nl.shared_hbm)
-            grid = nl.tiles(a, tile_shape=(128, 256))
-            last, middle = grid[2, -1], grid[1:3, 1]
-            assert grid.shape == (3, 3) and grid.index_step_elements == (128, 256)
-            assert last.shape == () and last.element_shape == (44, 188) and last.is_remainder
-            assert not grid[0, 0].is_remainder and middle.shape == (2,)
-            assert middle.element_shape == (172, 256) and middle.data.shape == (172, 256)
-            slabs = nl.tiles(b, tile_shape=(2, 2))
-            assert slabs.shape == (3, 2, 2) and slabs[1, 0, 1].data.shape == (2, 2)
-            blocks = nl.blocks(grid, block_shape=(2, 3))
-            assert blocks.shape == (2, 1) and blocks.block_shape == (2, 3)
-            assert blocks[0].tile_shape == (128, 256) and blocks[0].buffer == a.buffer
-            nl.store(out, nl.load(slabs[1, 0, 1].data))
-            return out
-    """
-    )
+    text = nki_text.of("a, b", shape="(2, 2)")("""
+        grid = nl.tiles(a, tile_shape=(128, 256))
+        last, middle = grid[2, -1], grid[1:3, 1]
+        assert grid.shape == (3, 3) and grid.index_step_elements == (128, 256)
+        assert last.shape == () and last.element_shape == (44, 188) and last.is_remainder
+        assert not grid[0, 0].is_remainder and middle.shape == (2,)
+        assert middle.element_shape == (172, 256) and middle.data.shape == (172, 256)
+        slabs = nl.tiles(b, tile_shape=(2, 2))
+        assert slabs.shape == (3, 2, 2) and slabs[1, 0, 1].data.shape == (2, 2)
+        blocks = nl.blocks(grid, block_shape=(2, 3))
+        assert blocks.shape == (2, 1) and blocks.block_shape == (2, 3)
+        assert blocks[0].tile_shape == (128, 256) and blocks[0].buffer == a.buffer
+        nl.store(out, nl.load(slabs[1, 0, 1].data))
+        """)
     a, b = np.zeros((300, 700), np.float32), np.arange(48, dtype=np.float32).reshape(3, 4, 4)
     assert (text.run(a, b) == b[1, 0:2, 2:4]).all()
     alloc = "nl.alloc_tiles(tile_shape=(64, 8), element_shape=(128, 16), buffer=nl.sbuf, dtype=nl.float32)"

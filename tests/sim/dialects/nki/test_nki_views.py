@@ -50,16 +50,12 @@ def test_a_view_reads_what_the_documentation_says(nki_text, view):
 
 def test_a_pattern_says_where_a_view_is(nki_text):
     """nki-aps.rst: a slice and the pattern written by hand are the same access."""
-    nki_text("""
-        @nki.jit
-        def kernel(a):
-            t = nl.load(a)
-            assert t.slice(dim=1, start=8, end=24).get_pattern() == [[64, 128], [1, 16]]
-            assert t.is_contiguous() and not t[:, ::2].is_contiguous()
-            assert t.size == 128 * 64 and t.buffer == nl.sbuf and t.dtype == nl.float32
-            out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-            nl.store(out, t)
-            return out
+    nki_text.writing("""
+        t = nl.load(a)
+        assert t.slice(dim=1, start=8, end=24).get_pattern() == [[64, 128], [1, 16]]
+        assert t.is_contiguous() and not t[:, ::2].is_contiguous()
+        assert t.size == 128 * 64 and t.buffer == nl.sbuf and t.dtype == nl.float32
+        nl.store(out, t)
         """).trace(A)
 
 
