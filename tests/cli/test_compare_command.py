@@ -5,7 +5,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from kernel_heads import nki_kernel
+from kernel_heads import nki_of, numpy_reference
 from typer.testing import CliRunner
 
 from accelopt import measured as script_file_columns
@@ -20,26 +20,16 @@ from accelopt.sim import timing
 from accelopt.sim.timing.machine.transfers import RINGS
 from accelopt.sim.timing.stream.operation import QUEUE_NAMES
 
-KERNEL = nki_kernel("""def kernel(x):
-    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    for n in nl.affine_range(4):
-        tile = nl.ndarray((128, 2048), dtype=x.dtype, buffer=nl.sbuf)
-        nisa.dma_copy(dst=tile, src=x[n * 128 : n * 128 + 128])
-        nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=2.0,
-                           engine=nisa.engine.vector)
-        nisa.activation(dst=tile, op=nl.exp, data=tile)
-        nisa.dma_copy(dst=out[n * 128 : n * 128 + 128], src=tile)
-    return out
+KERNEL = nki_of("x")("""
+for n in nl.affine_range(4):
+    tile = nl.ndarray((128, 2048), dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=x[n * 128 : n * 128 + 128])
+    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=2.0,
+                       engine=nisa.engine.vector)
+    nisa.activation(dst=tile, op=nl.exp, data=tile)
+    nisa.dma_copy(dst=out[n * 128 : n * 128 + 128], src=tile)
 """)
-REFERENCE = """
-import numpy as np
-
-def get_inputs():
-    return [np.random.normal(size=(512, 2048)).astype(np.float32)]
-
-def forward(x):
-    return np.exp(2 * x)
-"""
+REFERENCE = numpy_reference("np.exp(2 * x)", x=(512, 2048))
 QUEUES = {"static": "data", "software": "software_dynamic", "sync": "hardware_dynamic"}
 OPCODES = {"tensor_scalar": "TENSOR_SCALAR", "activation": "ACTIVATE"}
 

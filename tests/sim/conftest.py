@@ -5,7 +5,7 @@ import textwrap
 
 import numpy as np
 import pytest
-from kernel_lines import writing
+from kernel_heads import function_of
 
 from accelopt.sim import compute, rules, serial
 from accelopt.sim.dialects import dialect
@@ -44,9 +44,7 @@ class KernelText:
     @classmethod
     def of(cls, parameters="a", **output):
         """What makes kernels of these parameters, with this output, of their body."""
-        return lambda body: cls(
-            writing(*textwrap.dedent(body).strip().splitlines(), parameters=parameters, **output)
-        )
+        return lambda body: cls("@nki.jit\n" + function_of(parameters, **output)(body))
 
     def line_of(self, text):
         """The number of the first line that holds the text."""

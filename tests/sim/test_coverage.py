@@ -61,13 +61,9 @@ def test_what_reaches_no_result(kernel_text, name):
 
 
 def test_what_an_index_of_the_run_picks_counts_as_used(kernel_text):
-    picking = kernel_text("""
-        @nki.jit
-        def kernel(x, rows):
-            out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
-            index = nl.load(rows)
-            nl.store(out, nl.load(x[index[nl.arange(128)[:, None], 0], nl.arange(64)[None, :]]))
-            return out
+    picking = kernel_text.of("x, rows", shape="(128, 64)")("""
+        index = nl.load(rows)
+        nl.store(out, nl.load(x[index[nl.arange(128)[:, None], 0], nl.arange(64)[None, :]]))
         """)
     program = picking.trace(X, np.zeros((128, 1), np.int32))
     assert unused(program) == (None, None)

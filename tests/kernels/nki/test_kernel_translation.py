@@ -4,22 +4,14 @@ from pathlib import Path
 
 import pytest
 from command_line import accelopt
-from kernel_heads import nki_kernel
+from kernel_heads import nki_kernel, numpy_reference
 
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Status
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.kernel_translation import translate_kernel, without_older
 
-REFERENCE = """
-import numpy as np
-
-def get_inputs():
-    return [np.random.normal(size=({rows}, 64)).astype(np.float32)]
-
-def forward(x):
-    return {result}
-"""
+REFERENCE = numpy_reference("{result}", x="({rows}, 64)")
 HEAD = """\
 # Rows, doubled.
 import neuronxcc.nki as nki
