@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from kernel_heads import numpy_reference
+from kernel_heads import function_of, numpy_reference
 
 from accelopt.errors import ConfigError
 from accelopt.report.rule_check import check, check_text
@@ -17,12 +17,10 @@ import neuronxcc.nki.typing as nt
 @nki.jit
 """
 REFERENCE = numpy_reference("np.exp(a)", a=(128, 1024))
-RIGHT = """def kernel(a):
-    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-    for i in nl.affine_range(4):
-        nl.store(out[:, nl.ds(i * 256, 256)], nl.exp(nl.load(a[:, nl.ds(i * 256, 256)])))
-    return out
-"""
+RIGHT = function_of("a")("""
+for i in nl.affine_range(4):
+    nl.store(out[:, nl.ds(i * 256, 256)], nl.exp(nl.load(a[:, nl.ds(i * 256, 256)])))
+""")
 
 
 @pytest.fixture

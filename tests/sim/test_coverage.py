@@ -3,40 +3,33 @@ addresses."""
 
 import numpy as np
 import pytest
+from kernel_lines import writing_of
 
 from accelopt.sim.least_bytes import least_bytes
 from accelopt.sim.unused_inputs import unused
 
 X = np.zeros((256, 64), np.float32)
 BELOW = [(r, c) for r in range(128, 256) for c in range(64)]
-SUMS = """
-@nki.jit
-def kernel(x):
-    out = nl.ndarray((128, 1), dtype=x.dtype, buffer=nl.shared_hbm)
-    parts = nl.zeros((128, {rows}), dtype=nl.float32, buffer=nl.sbuf)
-    i_p, i_f = nl.mgrid[0:128, 0:64]
-    for i in nl.affine_range({rows}):
-        tile = nl.load(x[i * 128 : (i + 1) * 128, :])
-        place = i * 8192 + i_p * 64 + i_f
-        parts[:, i] = {part}
-    nl.store(out, nl.sum(parts, axis=1, keepdims=True))
-    return out
-"""
+SUMS = writing_of("x", shape="(128, 1)")("""
+parts = nl.zeros((128, {rows}), dtype=nl.float32, buffer=nl.sbuf)
+i_p, i_f = nl.mgrid[0:128, 0:64]
+for i in nl.affine_range({rows}):
+    tile = nl.load(x[i * 128 : (i + 1) * 128, :])
+    place = i * 8192 + i_p * 64 + i_f
+    parts[:, i] = {part}
+nl.store(out, nl.sum(parts, axis=1, keepdims=True))
+""")
 WHOLE = "nl.sum(tile, axis=1)"
 COLUMNS = "nl.add(nl.sum(tile[:, 0:20], axis=1), nl.sum(tile[:, 21:64], axis=1))"
 ELEMENTS = (
     "nl.add(nl.sum(tile, axis=1, mask=place < 9000), nl.sum(tile, axis=1, mask=place > 9000))"
 )
 TRIANGLE = "nl.sum(nisa.affine_select(i_f - i_p >= 0, tile, 0.0), axis=1)"
-READ_FOR_NOTHING = """
-@nki.jit
-def kernel(x):
-    out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
-    first, second = nl.load(x[0:128, :]), nl.load(x[128:256, :])
-    nl.exp(second)  # of which nothing is stored
-    nl.store(out, nl.exp(first))
-    return out
-"""
+READ_FOR_NOTHING = writing_of("x", shape="(128, 64)")("""
+first, second = nl.load(x[0:128, :]), nl.load(x[128:256, :])
+nl.exp(second)  # of which nothing is stored
+nl.store(out, nl.exp(first))
+""")
 LEAVING = {
     "nothing": (SUMS.format(rows=2, part=WHOLE), []),
     "a column": (SUMS.format(rows=2, part=COLUMNS), [(row, 20) for row in range(256)]),

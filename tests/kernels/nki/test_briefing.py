@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from kernel_heads import neuronxcc_kernel, neuronxcc_of
+from kernel_heads import neuronxcc_of
 
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.briefing import briefing, describe_machine
@@ -30,14 +30,12 @@ def test_the_machine_is_the_table_of_hardware():
 
 @pytest.mark.parametrize(("columns", "room"), [(12_288, True), (6144, False)])
 def test_what_rounds_of_a_loop_wait_for_is_said_with_the_limit(columns, room):
-    text = neuronxcc_kernel(f"""def kernel(x):
-    out = nl.ndarray((1024, {columns}), dtype=x.dtype, buffer=nl.shared_hbm)
-    for i in nl.affine_range(8):
-        rows = nl.load(x[i * 128:(i + 1) * 128, :])
-        for _ in nl.static_range(4):
-            rows = nl.multiply(nl.exp(rows), rows)
-        nl.store(out[i * 128:(i + 1) * 128, :], rows)
-    return out
+    text = neuronxcc_of("x", shape=f"(1024, {columns})")("""
+for i in nl.affine_range(8):
+    rows = nl.load(x[i * 128:(i + 1) * 128, :])
+    for _ in nl.static_range(4):
+        rows = nl.multiply(nl.exp(rows), rows)
+    nl.store(out[i * 128:(i + 1) * 128, :], rows)
 """)
     parts = briefing(timed(load(text, f"rows_{columns}.py").kernel, (1024, columns)), None)
     assert ("room in SBUF for a second iteration, line 10 loads only" in parts["limits"]) is room

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import exhibits
 import pytest
-from kernel_heads import neuronxcc_kernel, neuronxcc_of, numpy_reference
+from kernel_heads import neuronxcc_of, numpy_reference
 
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.real_number_equality import Same, compared, same_in_real_numbers
@@ -119,14 +119,12 @@ def test_tiles_cut_in_two_dimensions_are_the_whole(
     left_out: tuple[int, ...], tmp_path: Path
 ) -> None:
     """Evidence: the tiles of 200 x 512 begin at rows 0 and 128 and at columns 0, 300 and 400."""
-    kernel = neuronxcc_kernel(f"""def kernel(x):
-    out = nl.ndarray((200, 512), dtype=nl.float32, buffer=nl.shared_hbm)
-    for m, rows in ((0, 128), (128, 72)):
-        for n, width in ((0, 300), (300, 100), (400, 112)):
-            if (m, n) != {left_out}:
-                a = nl.load(x[m:m + rows, n:n + width])
-                nl.store(out[m:m + rows, n:n + width], nl.exp(a) if n % 200 else nl.tanh(a))
-    return out
+    kernel = neuronxcc_of("x", shape="(200, 512)", dtype="nl.float32")(f"""
+for m, rows in ((0, 128), (128, 72)):
+    for n, width in ((0, 300), (300, 100), (400, 112)):
+        if (m, n) != {left_out}:
+            a = nl.load(x[m:m + rows, n:n + width])
+            nl.store(out[m:m + rows, n:n + width], nl.exp(a) if n % 200 else nl.tanh(a))
 """)
     joined = "np.concatenate([np.tanh(x[:, :300]), np.exp(x[:, 300:400]), np.tanh(x[:, 400:])], 1)"
     reference = numpy_reference(joined, x=(200, 512))

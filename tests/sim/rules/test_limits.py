@@ -3,25 +3,22 @@ parameter descriptions of the SDK 2.26.1 stubs; texts marked obs were seen in re
 
 import numpy as np
 import pytest
+from kernel_lines import writing_of
 
 from accelopt.sim import rules
 from accelopt.sim.errors import KernelError
 
 A = np.zeros((128, 512), np.float32)
 
-KERNEL = """
-@nki.jit
-def kernel(a):
-    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-    t = nl.load(a)
-    q = nl.copy(t[:, 0:128])
-    c = nl.copy(t[:, 0:1])
-    p = nisa.nc_matmul(q, q)
-    i = nl.copy(q, dtype=nl.int32)
-    {}
-    nl.store(out, t)
-    return out
-"""
+KERNEL = writing_of("a")("""
+t = nl.load(a)
+q = nl.copy(t[:, 0:128])
+c = nl.copy(t[:, 0:1])
+p = nisa.nc_matmul(q, q)
+i = nl.copy(q, dtype=nl.int32)
+{}
+nl.store(out, t)
+""")
 
 BEYOND = {
     "u = nisa.nc_matmul(t, t)": "err_size_of_dimension_exceed_arch_limit",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernel_heads import neuronxcc_kernel
+from kernel_heads import function_of, neuronxcc_kernel
 from warm import computed
 
 from accelopt.kernels.nki.actions.primitive_answers import nest_of
@@ -14,13 +14,11 @@ from accelopt.kernels.nki.rescheduling.lifted_kernel import Lifted
 from tests.kernels.nki.lift.lifted_text import traced
 
 HEAD = neuronxcc_kernel("")
-MASKED_SOFTMAX = """def kernel(scores, mask):
-    out = nl.ndarray(scores.shape, dtype=scores.dtype, buffer=nl.shared_hbm)
-    s = nl.load(scores) + (nl.load(mask) - 1.0) * 1e9
-    e = nl.exp(s - nl.max(s, axis=1, keepdims=True))
-    nl.store(out, e / nl.sum(e, axis=1, keepdims=True))
-    return out
-"""
+MASKED_SOFTMAX = function_of("scores, mask")("""
+s = nl.load(scores) + (nl.load(mask) - 1.0) * 1e9
+e = nl.exp(s - nl.max(s, axis=1, keepdims=True))
+nl.store(out, e / nl.sum(e, axis=1, keepdims=True))
+""")
 RMS_AND_RESIDUAL = """def kernel(x, residual, weight):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     added = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)

@@ -2,23 +2,20 @@
 
 import numpy as np
 import pytest
+from kernel_lines import writing_of
 
 from accelopt.sim.program import Loop
 
 A = np.random.default_rng(0).standard_normal((512, 64)).astype(np.float32)
 
-KERNEL = """
-@nki.jit
-def kernel(a):
-    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-    {before}
-    for i in {loop}:
-        t = nl.ndarray((128, 64), dtype=a.dtype, buffer=nl.sbuf)
-        nisa.dma_copy(dst=t, src=a[{rows}, :])
-        {body}
-        nisa.dma_copy(dst=out[{rows}, :], src=t)
-    return out
-"""
+KERNEL = writing_of("a")("""
+{before}
+for i in {loop}:
+    t = nl.ndarray((128, 64), dtype=a.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=t, src=a[{rows}, :])
+    {body}
+    nisa.dma_copy(dst=out[{rows}, :], src=t)
+""")
 
 
 def text(loop="range(4)", rows="i * 128 : (i + 1) * 128", body="pass", before="pass"):
