@@ -172,12 +172,10 @@ def test_versions_of_one_problem_have_one_bound_and_the_faster_is_nearer_to_it(n
 
 def test_a_gather_reads_a_row_for_each_number():
     """Not the whole table. That no two numbers are alike is an assumption."""
-    text = """def kernel(table, at):
-    out = nl.ndarray((128, table.shape[1]), dtype=table.dtype, buffer=nl.shared_hbm)
-    rows = nl.load(at)
-    nl.store(out, nl.load(table[rows, nl.arange(table.shape[1])[None, :]]))
-    return out
-"""
+    text = function_of("table, at", shape="(128, table.shape[1])")("""
+rows = nl.load(at)
+nl.store(out, nl.load(table[rows, nl.arange(table.shape[1])[None, :]]))
+""")
     kernel = load(HEAD + text, "gathered.py").kernel
     arguments = [
         AbstractTensor((4096, 512), np.dtype(np.float32)),

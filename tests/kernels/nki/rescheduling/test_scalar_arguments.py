@@ -26,18 +26,16 @@ tile = nl.load(x) + nl.load(bias) * slope
 powers = nl.exp(tile - nl.max(tile, axis=1, keepdims=True))
 nl.store(out, powers / nl.sum(powers, axis=1, keepdims=True))
 """)
-FLAGS = """def kernel(x, eps=1e-6, scale=None, centred=False, parts=1):
-    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    tile = nl.load(x)
-    if centred:
-        tile = tile - nl.mean(tile, axis=1, keepdims=True)
-    first = nl.load(x[:, 0 : 256 // parts])
-    tile = tile * nl.rsqrt(nl.mean(first * first, axis=1, keepdims=True) + eps)
-    if scale is not None and scale != 0:
-        tile = tile * scale
-    nl.store(out, tile)
-    return out
-"""
+FLAGS = function_of("x, eps=1e-6, scale=None, centred=False, parts=1")("""
+tile = nl.load(x)
+if centred:
+    tile = tile - nl.mean(tile, axis=1, keepdims=True)
+first = nl.load(x[:, 0 : 256 // parts])
+tile = tile * nl.rsqrt(nl.mean(first * first, axis=1, keepdims=True) + eps)
+if scale is not None and scale != 0:
+    tile = tile * scale
+nl.store(out, tile)
+""")
 BRANCHES = TEMPERATURE.replace("temperature):", "temperature, halved=False):").replace(
     "    powers =", "    if halved:\n        tile = tile * 0.5\n    powers ="
 )

@@ -242,15 +242,11 @@ def test_the_memory_of_a_tensor_is_the_name_it_was_made_with(kernel_text):
 def test_a_comparison_of_numbers_masks_a_tile(kernel_text):
     """Where a loop is unrolled its index is a number, and so `tile[i < 3]` a truth value (nki-samples
     `blockwise_mm.py`)."""
-    text = kernel_text("""
-        @nki.jit
-        def kernel(a):
-            out = nl.ndarray((4, nl.par_dim(128), 512), dtype=a.dtype, buffer=nl.shared_hbm)
-            for i in nl.static_range(4):
-                t = nl.zeros((128, 512), dtype=a.dtype)
-                t[...] = nl.add(nl.load(a)[i < 3], 1.0)
-                nl.store(out[i], t)
-            return out
+    text = kernel_text.of(shape="(4, nl.par_dim(128), 512)")("""
+        for i in nl.static_range(4):
+            t = nl.zeros((128, 512), dtype=a.dtype)
+            t[...] = nl.add(nl.load(a)[i < 3], 1.0)
+            nl.store(out[i], t)
         """)
     assert np.array_equal(text.run(A), np.stack([A + 1, A + 1, A + 1, 0 * A]))
 

@@ -296,7 +296,7 @@ STORES = {
     "a row into a vector": ("(512,)", "nl.store(out, nl.load(a[0:1, :]))", A[0]),
     "rows into pieces of a vector": (
         "(2048,)",
-        "for i in nl.affine_range(4):\n        nl.store(out[i * 512:(i + 1) * 512], nl.load(a[i:i + 1, :]))",
+        "for i in nl.affine_range(4):\n    nl.store(out[i * 512:(i + 1) * 512], nl.load(a[i:i + 1, :]))",
         A[:4].reshape(-1),
     ),
     "a column into a vector": ("(128,)", "nl.store(out, nl.load(a[:, 0:1]))", A[:, 0]),
@@ -307,7 +307,7 @@ STORES = {
     "further axes of length 1": ("(1, 128, 1, 512)", "nl.store(out, nl.load(a))", A.reshape(1, 128, 1, 512)),
     "a flat index": (
         "(65536,)",
-        "p, f = nl.arange(128)[:, None], nl.arange(512)[None, :]\n    nl.store(out[p * 512 + f], nl.load(a))",
+        "p, f = nl.arange(128)[:, None], nl.arange(512)[None, :]\nnl.store(out[p * 512 + f], nl.load(a))",
         A.reshape(-1),
     ),
     "a view of a vector": ("(65536,)", "nl.store(out.reshape((128, 512)), nl.load(a))", A.reshape(-1)),
@@ -319,14 +319,7 @@ def test_a_store_takes_every_form_of_its_value(kernel_text, name):
     """docs (nl.store: a scalar or a tile that fits the destination); HBM has no partition axis, so that
     axes of length 1 may stand anywhere in it (assumption)."""
     shape, lines, expected = STORES[name]
-    text = kernel_text(f"""
-@nki.jit
-def kernel(a):
-    out = nl.ndarray({shape}, dtype=a.dtype, buffer=nl.shared_hbm)
-    {lines}
-    return out
-""")
-    assert np.array_equal(text.run(A), expected)
+    assert np.array_equal(kernel_text.of(shape=shape)(lines).run(A), expected)
 
 
 def test_s28_reshape_views_the_same_memory(kernel_text):

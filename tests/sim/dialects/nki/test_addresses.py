@@ -12,19 +12,13 @@ from accelopt.sim.errors import KernelError
 X = np.random.default_rng(0).standard_normal((128, 64)).astype(np.float32)
 
 
-def through(nki_text, body, x=X):
+def through(nki_text, body):
     """The result of a kernel that copies `x` into tile `a` at byte 0 and writes `out` from `body`."""
-    return nki_text(
-        f"""
-        @nki.jit
-        def kernel(x):
-            out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    return nki_text.of("x")(f"""
             a = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf, address=(0, 0))
             nisa.dma_copy(dst=a, src=x)
 {body}
-            return out
-        """
-    )
+    """)
 
 
 def test_a_write_through_one_name_is_seen_through_another(nki_text):

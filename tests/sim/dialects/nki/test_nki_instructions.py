@@ -186,27 +186,23 @@ def test_equal_values_have_successive_positions(nki_text):
 
 
 LOOPS = """for i in nl.affine_range(2):
-        nisa.nc_matmul(ps[:, nl.ds(i * 128, 128)], x, y[:, nl.ds(i * 128, 128)])
-    for i in nl.affine_range(3):
-        nisa.nc_matmul(ps[:, nl.ds(i * 64, 64)], x, y[:, nl.ds(i * 64, 64)])
-    for i in nl.affine_range(2):
-        nisa.nc_matmul(ps[:, nl.ds(i * 128 + 256, 128)], x, y[:, nl.ds(i * 128 + 256, 128)])"""
+    nisa.nc_matmul(ps[:, nl.ds(i * 128, 128)], x, y[:, nl.ds(i * 128, 128)])
+for i in nl.affine_range(3):
+    nisa.nc_matmul(ps[:, nl.ds(i * 64, 64)], x, y[:, nl.ds(i * 64, 64)])
+for i in nl.affine_range(2):
+    nisa.nc_matmul(ps[:, nl.ds(i * 128 + 256, 128)], x, y[:, nl.ds(i * 128 + 256, 128)])"""
 OVERLAPPING = """nisa.nc_matmul(ps[:, 0:300], x, y[:, 0:300])
-    nisa.nc_matmul(ps[:, 200:512], x, y[:, 200:512])"""
+nisa.nc_matmul(ps[:, 200:512], x, y[:, 200:512])"""
 
 
 @pytest.mark.parametrize(("lines", "twice"), [(LOOPS, (0, 192)), (OVERLAPPING, (200, 300))])
 def test_products_accumulate_where_their_places_overlap(nki_text, lines, twice):
     """NKI 0.6 release notes: accumulation into overlapping PSUM regions, the pattern of convolutions."""
-    kernel = nki_text(f"""
-@nki.jit
-def kernel(a, b):
-    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
-    x, y = nl.load(a), nl.load(b)
-    ps = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
-    {lines}
-    nl.store(out, nl.copy(ps))
-    return out
+    kernel = nki_text.of("a, b", shape="(128, 512)", dtype="nl.float32")(f"""
+x, y = nl.load(a), nl.load(b)
+ps = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
+{lines}
+nl.store(out, nl.copy(ps))
 """)
     draw = np.random.default_rng(0)
     a, b = (draw.standard_normal((128, n)).astype(np.float32) for n in (128, 512))

@@ -201,15 +201,8 @@ ASSIGNED = {
 def test_an_assignment_is_a_copy_by_dma_where_one_side_lies_in_hbm(nki_text, name):
     """Kernels of the newer dialect assign to tensors in HBM (the vendor's rope_hf.py writes
     `q_out[batch, head, a:b] = rotate(...)` in the reference that it gives)."""
-    lines = "".join(f"    {line}\n" for line in ASSIGNED[name])
-    kernel = nki_text(f"""
-@nki.jit
-def kernel(a):
-    view = a.reshape((128, 4, 16))
-    out = nl.ndarray(view.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-    t = nl.load(view)
-{lines}    return out
-""")
+    lines = ["view = a.reshape((128, 4, 16))", "t = nl.load(view)", *ASSIGNED[name]]
+    kernel = nki_text.of(shape="(128, 4, 16)")("\n".join(lines))
     assert np.array_equal(kernel.run(A), A.reshape(128, 4, 16))
 
 
