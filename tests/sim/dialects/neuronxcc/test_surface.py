@@ -213,15 +213,11 @@ IN_PLACE = {
 
 @pytest.mark.parametrize("call", IN_PLACE)
 def test_isa_in_place(kernel_text, call):
-    text = kernel_text(f"""
-        @nki.jit
-        def kernel(x, c):
-            t, v = nl.load(x), nl.load(c)
-            r = nl.zeros((128, 1), dtype=nl.float32)
-            {call}
-            out = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.shared_hbm)
-            nl.store(out, r)
-            return out
+    text = kernel_text.of("x, c", shape="(128, 1)", dtype="nl.float32")(f"""
+        t, v = nl.load(x), nl.load(c)
+        r = nl.zeros((128, 1), dtype=nl.float32)
+        {call}
+        nl.store(out, r)
         """)
     assert np.allclose(text.run(X, C), IN_PLACE[call], rtol=1e-5)
 

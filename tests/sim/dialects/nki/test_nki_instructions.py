@@ -61,38 +61,30 @@ def test_the_first_product_overwrites_and_the_next_add(nki_text, accumulate, loo
 
 
 def test_overwriting_ends_what_was_accumulated(nki_text):
-    kernel = nki_text("""
-        @nki.jit
-        def kernel(a, b):
-            t, u = nl.load(a), nl.load(b)
-            product = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.psum)
-            nisa.nc_matmul(product, t, t)
-            nisa.nc_matmul(product, t, u, accumulate=False)
-            nisa.nc_matmul(product, t, u)
-            out = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.shared_hbm)
-            nl.store(out, nl.copy(product))
-            return out
+    kernel = nki_text.of("a, b", shape="(64, 64)", dtype="nl.float32")("""
+        t, u = nl.load(a), nl.load(b)
+        product = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.psum)
+        nisa.nc_matmul(product, t, t)
+        nisa.nc_matmul(product, t, u, accumulate=False)
+        nisa.nc_matmul(product, t, u)
+        nl.store(out, nl.copy(product))
         """)
     np.testing.assert_allclose(kernel.run(A, B), 2 * A.T @ B, rtol=1e-4, atol=1e-4)
 
 
 def test_transfers_keep_the_order_of_elements(nki_text):
     """nisa.dma_copy: as many elements on both sides, in other shapes."""
-    kernel = nki_text("""
-        @nki.jit
-        def kernel(a):
-            t = nl.ndarray((64, 2, 64), dtype=a.dtype, buffer=nl.sbuf)
-            nisa.dma_copy(dst=t, src=a)
-            half = nl.ndarray((128, 32), dtype=a.dtype, buffer=nl.sbuf)
-            nisa.dma_copy(dst=half, src=a.reshape((2, 64, 64))[:, :, 0:32])
-            turned = nl.ndarray((64, 128), dtype=a.dtype, buffer=nl.sbuf)
-            nisa.dma_transpose(dst=turned, src=a, axes=(1, 0))
-            out = nl.ndarray((3, 8192), dtype=a.dtype, buffer=nl.shared_hbm)
-            nisa.dma_copy(dst=out[0], src=t)
-            nisa.dma_copy(dst=out[1, 0:4096], src=half)
-            nisa.dma_copy(dst=out[1, 4096:], src=half)
-            nisa.dma_copy(dst=out[2], src=turned)
-            return out
+    kernel = nki_text.of(shape="(3, 8192)")("""
+        t = nl.ndarray((64, 2, 64), dtype=a.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=t, src=a)
+        half = nl.ndarray((128, 32), dtype=a.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=half, src=a.reshape((2, 64, 64))[:, :, 0:32])
+        turned = nl.ndarray((64, 128), dtype=a.dtype, buffer=nl.sbuf)
+        nisa.dma_transpose(dst=turned, src=a, axes=(1, 0))
+        nisa.dma_copy(dst=out[0], src=t)
+        nisa.dma_copy(dst=out[1, 0:4096], src=half)
+        nisa.dma_copy(dst=out[1, 4096:], src=half)
+        nisa.dma_copy(dst=out[2], src=turned)
         """)
     out = kernel.run(A)
     assert np.array_equal(out[0], A.reshape(-1))
