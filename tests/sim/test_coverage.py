@@ -65,15 +65,11 @@ def test_what_an_index_of_the_run_picks_counts_as_used(kernel_text):
 
 @pytest.mark.parametrize(("work", "copied"), [("tile", 2), ("nl.exp(tile)", 1)])
 def test_elements_that_are_moved_again_count_once(kernel_text, work, copied):
-    text = f"""
-        @nki.jit
-        def kernel(x):
-            out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-            nisa.dma_copy(dst=out[0:128, :], src=x[0:128, :])
-            for _ in nl.sequential_range(3):
-                tile = nl.load(x[128:256, :])
-                nl.store(out[128:256, :], {work})
-            return out
-        """
+    text = writing_of("x")(f"""
+        nisa.dma_copy(dst=out[0:128, :], src=x[0:128, :])
+        for _ in nl.sequential_range(3):
+            tile = nl.load(x[128:256, :])
+            nl.store(out[128:256, :], {work})
+        """)
     half = X.nbytes // 2
     assert least_bytes(kernel_text(text).trace(X)) == (2 * half, 2 * half, copied * half)

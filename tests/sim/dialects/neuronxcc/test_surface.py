@@ -197,16 +197,11 @@ def test_isa(kernel_text, call):
     assert np.allclose(evaluate(kernel_text, call), ISA[call], rtol=1e-4, atol=1e-5)
 
 
+# Beside those of `test_check_instructions`, too.
 IN_PLACE = {
     "nisa.activation_reduce(nl.exp, t, reduce_op=np.add, reduce_res=r)":
         np.exp(X).sum(1, keepdims=True),
-    "nisa.tensor_scalar_reduce(data=t, op0=nl.abs, operand0=0.0, reduce_op=nl.max, reduce_res=r)":
-        np.abs(X).max(1, keepdims=True),
     "nisa.dma_copy(dst=r, src=c)": C,
-    "nisa.tensor_copy_predicated(src=v, dst=r, predicate=nl.less(v, 0.5, dtype=nl.uint8))":
-        np.where(C < 0.5, C, 0),
-    "nisa.nc_stream_shuffle(v, r, [(i + 1) % 32 for i in range(32)])":
-        C.reshape(4, 32)[:, (np.arange(32) + 1) % 32].reshape(128, 1),
     "nisa.nc_stream_shuffle(v, r, [255] * 32)": np.zeros((128, 1)),
 }  # fmt: skip
 

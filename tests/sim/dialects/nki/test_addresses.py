@@ -4,6 +4,7 @@ allocator page, which reuses an inner scope's addresses."""
 
 import numpy as np
 import pytest
+from kernel_lines import writing_of
 
 from accelopt.hardware import TARGETS
 from accelopt.sim import serial, timing
@@ -87,17 +88,13 @@ def test_sums_of_products_in_loops_begin_anew_in_a_shared_bank(nki_text):
     np.testing.assert_allclose(kernel.run(X), np.stack([X.T @ X] * 3), rtol=1e-4, atol=1e-4)
 
 
-LOADS = """
-        @nki.jit
-        def kernel(x):
-            out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-            for i in range(16):
-                t = nl.ndarray((128, 2048), dtype=nl.float32, buffer=nl.sbuf{})
-                nisa.dma_copy(dst=t, src=x[i])
-                nisa.activation(dst=t, op=nl.exp, data=t)
-                nisa.dma_copy(dst=out[i], src=t)
-            return out
-"""
+LOADS = writing_of("x")("""
+        for i in range(16):
+            t = nl.ndarray((128, 2048), dtype=nl.float32, buffer=nl.sbuf{})
+            nisa.dma_copy(dst=t, src=x[i])
+            nisa.activation(dst=t, op=nl.exp, data=t)
+            nisa.dma_copy(dst=out[i], src=t)
+        """)
 
 
 def milliseconds(nki_text, address):

@@ -5,6 +5,7 @@ import re
 import ml_dtypes
 import numpy as np
 import pytest
+from kernel_lines import writing_of
 
 from accelopt.hardware import TARGETS
 from accelopt.sim.compute.trips import counted
@@ -302,16 +303,12 @@ def test_topk_is_priced_as_documented_and_refuses_what_does_not_fit(nki_text):
     from accelopt.sim import timing
     from accelopt.sim.isa import indexed
 
-    text = """
-        @nki.jit
-        def kernel(a, n):
-            best = nl.ndarray((16, 8), dtype=nl.bfloat16, buffer=nl.sbuf)
-            where = nl.ndarray((16, 8), dtype=nl.uint32, buffer=nl.sbuf)
-            nisa.topk(best, where, nl.load(a), n)
-            out = nl.ndarray((16, 1), dtype=nl.uint32, buffer=nl.shared_hbm)
-            nl.store(out, where[:, 0:1])
-            return out
-    """
+    text = writing_of("a, n", shape="(16, 1)", dtype="nl.uint32")("""
+        best = nl.ndarray((16, 8), dtype=nl.bfloat16, buffer=nl.sbuf)
+        where = nl.ndarray((16, 8), dtype=nl.uint32, buffer=nl.sbuf)
+        nisa.topk(best, where, nl.load(a), n)
+        nl.store(out, where[:, 0:1])
+        """)
     wide = np.zeros((16, 4000), ml_dtypes.bfloat16)
     short, long = (timing.profile(nki_text(text).trace(wide, n)).latency_ms for n in (8000, 64000))
     assert long - short == pytest.approx(4 * 56000 / TARGETS["trn2"].gpsimd_ghz / 1e6, rel=1e-6)
