@@ -159,23 +159,20 @@ def test_the_command_takes_the_target_from_the_profile(found, tmp_path):
     summary = {"n_1": {**tables(profile)["Summary"][0], "instance_type": "trn2.3xlarge"}}
     file = tmp_path / "summary.json"
     file.write_text("a log line of the tool\n" + json.dumps(summary))
-    command(["compare"])
-    asked = ["compare", str(folder / "kernel.py"), "--reference", str(folder / "reference.py")]
-    asked += ["--measured", str(file)]
-    said = CliRunner().invoke(app, asked)
+    said = asked("compare", folder, "--measured", file)
     assert said.exit_code == 0, said.exception
     assert "(trn2.3xlarge, summary): +0.0%." in said.stdout and "engine, busy" in said.stdout
     assert "kind of instruction" not in said.stdout
-    plain = json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)
+    plain = json.loads(asked("compare", folder, "--measured", file, "--json").stdout)
     assert plain["predicted_ms"] == pytest.approx(plain["measured_ms"]) and plain["lines"] == []
     assert plain["engines"][1]["name"] == "vector"
     unknown = tmp_path / "unknown.json"
     unknown.write_text(json.dumps(summary).replace("trn2", "trn9"))
-    refused = CliRunner().invoke(app, [*asked[:-1], str(unknown)])
+    refused = asked("compare", folder, "--measured", unknown)
     assert "trn9.3xlarge, which is none of trn1, trn2, trn3: say with --target" in str(
         refused.exception
     )
-    refused = CliRunner().invoke(app, [*asked, "--target", "trn1"])
+    refused = asked("compare", folder, "--measured", file, "--target", "trn1")
     assert isinstance(refused.exception, ConfigError) and "trn2.3xlarge, trn2" in str(
         refused.exception
     )

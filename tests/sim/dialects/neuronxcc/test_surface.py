@@ -74,14 +74,11 @@ INTEGER = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", UNARY)
+@pytest.mark.parametrize("name", UNARY | POSITIVE)
 def test_unary(kernel_text, name):
-    assert np.allclose(evaluate(kernel_text, f"nl.{name}(t)"), UNARY[name](X), atol=2e-6)
-
-
-@pytest.mark.parametrize("name", POSITIVE)
-def test_unary_of_positive_numbers(kernel_text, name):
-    assert np.allclose(evaluate(kernel_text, f"nl.{name}(t)", x=P), POSITIVE[name](P), rtol=1e-5)
+    x, near = (P, {"rtol": 1e-5}) if name in POSITIVE else (X, {"atol": 2e-6})
+    found = evaluate(kernel_text, f"nl.{name}(t)", x=x)
+    assert np.allclose(found, (UNARY | POSITIVE)[name](x), **near)
 
 
 @pytest.mark.parametrize("name", BINARY)

@@ -15,17 +15,13 @@ from accelopt.sim.errors import KernelError, Unsupported
 from accelopt.sim.timing import profile
 
 A = np.arange(128 * 16, dtype=np.float32).reshape(128, 16)
-KERNEL = """
-    @nki.jit
-    def kernel(a):
-        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-        number = nl.zeros((1, 1), dtype=nl.int32, buffer=nl.sbuf)
-        t = nl.load(a)
-        register = nisa.register_alloc(3)
-        {lines}
-        nl.store(out, t)
-        return out
-"""
+KERNEL = writing_of("a")("""
+number = nl.zeros((1, 1), dtype=nl.int32, buffer=nl.sbuf)
+t = nl.load(a)
+register = nisa.register_alloc(3)
+{lines}
+nl.store(out, t)
+""")
 OLDEST = {
     "nisa.dma_copy(t, a, dst_rmw_op=nl.add)": "Use nisa.dma_compute",
     "nisa.dma_compute(t, [a, t], [1.0, 1.0], nl.add)": r"dma_compute\(dst, srcs, reduce_op, scales=None",
@@ -50,7 +46,7 @@ REMOVED = {
 
 
 def kernel(nki_text, *lines):
-    return nki_text(KERNEL.format(lines="\n        ".join(lines)))
+    return nki_text(KERNEL.format(lines="\n    ".join(lines)))
 
 
 @pytest.mark.parametrize("since", LINES)
@@ -75,7 +71,7 @@ def test_what_a_version_removed_is_told_by_use_and_refused_where_it_is_gone(nki_
         kernel(nki_text, line).trace(A, version="0.7")
     with pytest.raises(KernelError, match=r"no version of NKI has both .* 0.7") as refused:
         kernel(nki_text, line, LINES["0.7"]).trace(A)
-    assert "(the other is in line 12)" in str(refused.value)
+    assert "(the other is in line 11)" in str(refused.value)
     assert REMOVED[line] in refused.value.mend
 
 
@@ -107,11 +103,9 @@ def test_an_older_name_of_a_size_is_of_every_version(nki_text):
 
 def test_an_import_of_collectives_is_no_launch_of_ranks(nki_text):
     """An error is told of the arguments as they were given, where no collective was come to."""
-    line = "import nki.collectives as ncc\n        t.reshape((128, 15))"
+    line = "import nki.collectives as ncc\n    t.reshape((128, 15))"
     with pytest.raises(KernelError, match=r"cannot reshape \(128, 16\) to \(128, 15\)"):
-        nki_text(
-            "import nki.collectives as ncc\n" + KERNEL.format(lines=line).replace("\n    ", "\n")
-        ).trace(A)
+        nki_text("import nki.collectives as ncc\n" + KERNEL.format(lines=line)).trace(A)
 
 
 def test_a_transpose_into_lower_rank_was_padded_before_it_was_refused(nki_text):
