@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from kernel_heads import neuronxcc_kernel
+from kernel_heads import neuronxcc_kernel, numpy_reference
 
 from accelopt.kernel_wrapper import KernelProperties, NKIKernel
 
@@ -52,15 +52,7 @@ LOOPING = neuronxcc_kernel("""def kernel(x):
     nl.store(o, value=nl.multiply(nl.load(x), 2.0))
     return o
 """)
-TWICE = """
-import numpy as np
-
-def get_inputs():
-    return [np.random.normal(size=(128, 512)).astype(np.float32)]
-
-def forward(x):
-    return 2 * x
-"""
+TWICE = numpy_reference("2 * x", x=(128, 512))
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """What the prompts contain, rendered from our own templates."""
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -73,10 +74,10 @@ def test_nothing_inside_a_quotation_can_close_it(text):
     assert "\n" not in quote_words("a\nb" * 1000) and len(quote_words("x" * 9999)) < 500
 
 
-def test_the_planner_sees_everything_it_should(event_loop_run):
+def test_the_planner_sees_everything_it_should():
     model = Listening("a plan for line 2")
     planner = Planner(model, PROMPTS)
-    draft = event_loop_run(planner.plan(view(), 0, 2))
+    draft = asyncio.run(planner.plan(view(), 0, 2))
     assert draft.change == Plan(sentence="a plan for line 2")
     [question] = model.questions
     for wanted in (
@@ -144,7 +145,7 @@ def test_a_plan_is_read_with_its_name_lines_and_what_it_joins():
     assert plan_change(plan_text(plan)) == plan
 
 
-def test_rules_and_schedules_are_answers_too(event_loop_run):
+def test_rules_and_schedules_are_answers_too():
     rewrite = Rewrite(move="hoist", parameters={"at": 3}, sentence="Hoist it.")
     offered = Suggestion("R1", Action(change=rewrite, method="hoist"), 0.5)
     answers = ["I take it.\nRule: R1", '{"rows": "m"}', '{"rows": "z"}', '{"rows": "m"}']
@@ -161,22 +162,22 @@ def test_rules_and_schedules_are_answers_too(event_loop_run):
 
     planner = Planner(model, PROMPTS, scheduled=scheduled)
     shown = view(suggestions=(offered,))
-    assert event_loop_run(planner.plan(shown, 0, 1)).change == rewrite
+    assert asyncio.run(planner.plan(shown, 0, 1)).change == rewrite
     assert "R1: 0.5 ms predicted [hoist]" in model.questions[0].user
-    assert event_loop_run(planner.plan(shown, 0, 1)).change.schedule == {"rows": "m"}
-    assert event_loop_run(planner.plan(shown, 0, 1)).change.schedule == {"rows": "m"}
+    assert asyncio.run(planner.plan(shown, 0, 1)).change.schedule == {"rows": "m"}
+    assert asyncio.run(planner.plan(shown, 0, 1)).change.schedule == {"rows": "m"}
     assert "z cannot be the rows." in model.questions[3].user  # asked again with the reason
 
 
-def test_an_executor_is_given_the_kernel_that_a_plan_takes_over_from(event_loop_run):
+def test_an_executor_is_given_the_kernel_that_a_plan_takes_over_from():
     model = Listening("```python\ndef kernel(x):\n    return x\n```")
     executor = Executor(model, model, PROMPTS, sheet=lambda texts: f"{len(texts)} texts")
     base = view().node
     other = Node(base.case, "def kernel(x):\n    return fused(x)\n", base.evaluation, base)
     shown = view(others=(Relative("K3", other, "K0"),))
     plan = Plan.read("Title: Both\nChange: combine line 1\nWith: K3\n\nTogether.")
-    event_loop_run(executor.implement(shown, plan, 0, 0))
-    event_loop_run(executor.implement(shown, Plan(sentence="Alone."), 0, 0))
+    asyncio.run(executor.implement(shown, plan, 0, 0))
+    asyncio.run(executor.implement(shown, Plan(sentence="Alone."), 0, 0))
     assert "return fused(x)" in model.questions[0].user and "2 texts" in model.questions[0].user
     assert "fused" not in model.questions[1].user
 
@@ -197,15 +198,15 @@ def test_experiences_reach_the_planner_with_their_speedup():
     assert "````\n``` \n# Your task" in evil  # quoted, and nothing in it can close the fence
 
 
-def test_executor_and_fixer_see_plan_gate_and_error(event_loop_run):
+def test_executor_and_fixer_see_plan_gate_and_error():
     model = Listening("```python\ndef kernel(x):\n    return x\n```", "no code here", None)
     executor = Executor(model, model, PROMPTS)
-    draft = event_loop_run(executor.implement(view(), Plan(sentence="Hoist {kernel_code}."), 0, 0))
+    draft = asyncio.run(executor.implement(view(), Plan(sentence="Hoist {kernel_code}."), 0, 0))
     assert draft.source == "def kernel(x):\n    return x\n"
     failure = Failure("def kernel(x:\n", "compile_error: line 1", 1)
-    silent = event_loop_run(executor.repair(view(), Plan(sentence="Hoist."), 0, 0, failure))
+    silent = asyncio.run(executor.repair(view(), Plan(sentence="Hoist."), 0, 0, failure))
     assert silent.source is None and "no code block" in silent.reason
-    failed = event_loop_run(executor.implement(view(), Plan(sentence="Hoist."), 0, 1))
+    failed = asyncio.run(executor.implement(view(), Plan(sentence="Hoist."), 0, 1))
     assert failed.failed and failed.reason == "the model did not answer: no answer"
     first, second, _ = model.questions
     assert "Hoist {kernel_code}." in first.user and "relative L2 below 2e-05" in first.user
@@ -218,7 +219,7 @@ def test_long_errors_keep_their_ends():
     assert text.startswith("begin") and text.endswith(" end") and len(text) < 7000
 
 
-def test_the_summarizer_is_told_the_speedup_and_may_find_nothing(event_loop_run):
+def test_the_summarizer_is_told_the_speedup_and_may_find_nothing():
     model = Listening("**Title**\n\nBecause.", "No optimization found.", None)
     summarizer = Summarizer(model, PROMPTS["summarizer"])
     two = Experience(
@@ -231,15 +232,15 @@ def test_the_summarizer_is_told_the_speedup_and_may_find_nothing(event_loop_run)
         fast_kernel="fast",
     )
     pair = SlowFastPair(two, "Hoist.", 1, "Vector 90%", "DMA 99%")
-    lesson = event_loop_run(summarizer.summarize(pair))
+    lesson = asyncio.run(summarizer.summarize(pair))
     assert lesson.title == "**Title**" and lesson.raw_response
     assert "1.500 times as fast" in model.questions[0].user
     assert "Vector 90%" in model.questions[0].user and "DMA 99%" in model.questions[0].user
     assert "slow {fast_kernel}" in model.questions[0].user
-    assert event_loop_run(summarizer.summarize(pair)).summary is None
-    assert event_loop_run(summarizer.summarize(pair)).summary is None
+    assert asyncio.run(summarizer.summarize(pair)).summary is None
+    assert asyncio.run(summarizer.summarize(pair)).summary is None
 
 
-def test_an_empty_answer_is_no_plan(event_loop_run):
-    draft = event_loop_run(Planner(Listening(" \n"), PROMPTS).plan(view(), 0, 1))
+def test_an_empty_answer_is_no_plan():
+    draft = asyncio.run(Planner(Listening(" \n"), PROMPTS).plan(view(), 0, 1))
     assert draft.change is None and draft.reason == "the answer was empty"

@@ -5,7 +5,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from kernel_heads import nki_kernel
+from kernel_heads import nki_of, numpy_reference
 from typer.testing import CliRunner
 
 from accelopt import measured as script_file_columns
@@ -20,26 +20,16 @@ from accelopt.sim import timing
 from accelopt.sim.timing.machine.transfers import RINGS
 from accelopt.sim.timing.stream.operation import QUEUE_NAMES
 
-KERNEL = nki_kernel("""def kernel(x):
-    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    for n in nl.affine_range(4):
-        tile = nl.ndarray((128, 2048), dtype=x.dtype, buffer=nl.sbuf)
-        nisa.dma_copy(dst=tile, src=x[n * 128 : n * 128 + 128])
-        nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=2.0,
-                           engine=nisa.engine.vector)
-        nisa.activation(dst=tile, op=nl.exp, data=tile)
-        nisa.dma_copy(dst=out[n * 128 : n * 128 + 128], src=tile)
-    return out
+KERNEL = nki_of("x")("""
+for n in nl.affine_range(4):
+    tile = nl.ndarray((128, 2048), dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=x[n * 128 : n * 128 + 128])
+    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=2.0,
+                       engine=nisa.engine.vector)
+    nisa.activation(dst=tile, op=nl.exp, data=tile)
+    nisa.dma_copy(dst=out[n * 128 : n * 128 + 128], src=tile)
 """)
-REFERENCE = """
-import numpy as np
-
-def get_inputs():
-    return [np.random.normal(size=(512, 2048)).astype(np.float32)]
-
-def forward(x):
-    return np.exp(2 * x)
-"""
+REFERENCE = numpy_reference("np.exp(2 * x)", x=(512, 2048))
 QUEUES = {"static": "data", "software": "software_dynamic", "sync": "hardware_dynamic"}
 OPCODES = {"tensor_scalar": "TENSOR_SCALAR", "activation": "ACTIVATE"}
 
@@ -169,23 +159,20 @@ def test_the_command_takes_the_target_from_the_profile(found, tmp_path):
     summary = {"n_1": {**tables(profile)["Summary"][0], "instance_type": "trn2.3xlarge"}}
     file = tmp_path / "summary.json"
     file.write_text("a log line of the tool\n" + json.dumps(summary))
-    command(["compare"])
-    asked = ["compare", str(folder / "kernel.py"), "--reference", str(folder / "reference.py")]
-    asked += ["--measured", str(file)]
-    said = CliRunner().invoke(app, asked)
+    said = asked("compare", folder, "--measured", file)
     assert said.exit_code == 0, said.exception
     assert "(trn2.3xlarge, summary): +0.0%." in said.stdout and "engine, busy" in said.stdout
     assert "kind of instruction" not in said.stdout
-    plain = json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)
+    plain = json.loads(asked("compare", folder, "--measured", file, "--json").stdout)
     assert plain["predicted_ms"] == pytest.approx(plain["measured_ms"]) and plain["lines"] == []
     assert plain["engines"][1]["name"] == "vector"
     unknown = tmp_path / "unknown.json"
     unknown.write_text(json.dumps(summary).replace("trn2", "trn9"))
-    refused = CliRunner().invoke(app, [*asked[:-1], str(unknown)])
+    refused = asked("compare", folder, "--measured", unknown)
     assert "trn9.3xlarge, which is none of trn1, trn2, trn3: say with --target" in str(
         refused.exception
     )
-    refused = CliRunner().invoke(app, [*asked, "--target", "trn1"])
+    refused = asked("compare", folder, "--measured", file, "--target", "trn1")
     assert isinstance(refused.exception, ConfigError) and "trn2.3xlarge, trn2" in str(
         refused.exception
     )

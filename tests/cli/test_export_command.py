@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kernel_heads import neuronxcc_kernel, nki_kernel
+from kernel_heads import neuronxcc_of, nki_of
 from typer.testing import CliRunner
 
 from accelopt.cli.app import app, command
@@ -134,10 +134,8 @@ def test_the_files_are_python_and_say_what_is_rearranged(files, tmp_path):
         assert f"return (o0.reshape((4, 64, 96)).{permute}((0, 2, 1)), o1.reshape((256,)))" in text
 
 
-OLDER = neuronxcc_kernel("""def kernel(x):
-    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    nl.store(out, nl.load(x))
-    return out
+OLDER = neuronxcc_of("x")("""
+nl.store(out, nl.load(x))
 """)
 SAME = """
 import ml_dtypes
@@ -188,10 +186,8 @@ def transform_to_nki_inputs(inputs):
     half = np.full((128, 16), 0.5, np.float32)
     return [np.pad(x, ((0, 0), (1, 1))), np.broadcast_to(row, (128, 16)), half]
 """
-ADDS = nki_kernel("""def kernel(x, row, half):
-    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    nl.store(out, nl.add(nl.add(nl.load(x), nl.load(row)), nl.load(half)))
-    return out
+ADDS = nki_of("x, row, half")("""
+nl.store(out, nl.add(nl.add(nl.load(x), nl.load(row)), nl.load(half)))
 """)
 
 

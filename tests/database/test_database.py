@@ -141,23 +141,23 @@ def test_another_reference_is_another_problem(tmp_path):
     assert len(Database(place).rows(sa.select(PROBLEMS.c.key))) == 2
 
 
-def test_odd_texts_and_numbers_come_through(tmp_path):
-    """A lone surrogate, NUL and NaN, which models and kernels have sent."""
-    start = toy.start(tmp_path / "start")
-    run(tmp_path / "run", starts=[start])
-    journal = tmp_path / "run" / "journal.jsonl"
-    odd = {**json.loads(json.dumps(start.model_dump(mode="json")))}
-    [(key, value)] = [
-        (e[1], e[2]) for e in map(json.loads, journal.read_text().splitlines()) if e[0] == "start"
-    ]
-    value = {**value, "case": odd, "reference": "\ud800\0 never mind"}
-    value["evaluation"]["checks"] = [
-        {"name": "x", "passed": True, "amount": float("nan"), "limit": float("inf"), "where": ""}
-    ]
+def kept_with_odd_texts(folder, database):
+    """Keeps a run whose journal has a lone surrogate, NUL and NaN, which models and kernels have sent."""
+    run(folder / "run")
+    journal = folder / "run" / "journal.jsonl"
+    entries = map(json.loads, journal.read_text().splitlines())
+    [(key, value)] = [(e[1], e[2]) for e in entries if e[0] == "start"]
+    value = {**value, "reference": "\ud800\0 never mind"}
+    check = {"passed": True, "amount": float("nan"), "limit": float("inf"), "where": ""}
+    value["evaluation"]["checks"] = [{"name": "x\0\ud800", **check}]
     with Journal(journal) as kept:
         kept.append("start", key, value)
-    database = Database(str(tmp_path / "k.sqlite"))
     assert keep_run(journal, database) > 1
+
+
+def test_odd_texts_and_numbers_come_through(tmp_path):
+    database = Database(str(tmp_path / "k.sqlite"))
+    kept_with_odd_texts(tmp_path, database)
     [problem] = database.rows(sa.select(PROBLEMS))
     assert problem["reference"].endswith("never mind") and "\0" not in problem["reference"]
 
@@ -347,15 +347,6 @@ class TestPostgreSQL:
         assert keep_run(place / "journal.jsonl", Database(postgresql.url())) > 2
 
     def test_odd_texts_and_numbers_come_through(self, tmp_path, postgresql):
-        run(tmp_path / "run")
-        journal = tmp_path / "run" / "journal.jsonl"
-        entries = map(json.loads, journal.read_text().splitlines())
-        [(key, value)] = [(e[1], e[2]) for e in entries if e[0] == "start"]
-        value = {**value, "reference": "\ud800\0 never mind"}
-        value["evaluation"]["checks"] = [
-            {"name": "x\0\ud800", "passed": True, "amount": float("nan"), "limit": 1.0, "where": ""}
-        ]
-        with Journal(journal) as kept:
-            kept.append("start", key, value)
-        assert keep_run(journal, Database(postgresql.url())) > 1
-        assert Database(postgresql.url()).rows(sa.select(VERDICTS.c.key))
+        database = Database(postgresql.url())
+        kept_with_odd_texts(tmp_path, database)
+        assert database.rows(sa.select(VERDICTS.c.key))

@@ -5,7 +5,7 @@ import textwrap
 
 import numpy as np
 import pytest
-from kernel_lines import writing
+from kernel_heads import function_of
 
 from accelopt.sim import compute, rules, serial
 from accelopt.sim.dialects import dialect
@@ -38,8 +38,13 @@ class KernelText:
 
     @classmethod
     def writing(cls, body):
-        """A kernel of this body, with an output."""
-        return cls(writing(*textwrap.dedent(body).strip().splitlines()))
+        """A kernel of this body, with an output like `a`."""
+        return cls.of()(body)
+
+    @classmethod
+    def of(cls, parameters="a", **output):
+        """What makes kernels of these parameters, with this output, of their body."""
+        return lambda body: cls("@nki.jit\n" + function_of(parameters, **output)(body))
 
     def line_of(self, text):
         """The number of the first line that holds the text."""

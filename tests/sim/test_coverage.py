@@ -3,40 +3,33 @@ addresses."""
 
 import numpy as np
 import pytest
+from kernel_lines import writing_of
 
 from accelopt.sim.least_bytes import least_bytes
 from accelopt.sim.unused_inputs import unused
 
 X = np.zeros((256, 64), np.float32)
 BELOW = [(r, c) for r in range(128, 256) for c in range(64)]
-SUMS = """
-@nki.jit
-def kernel(x):
-    out = nl.ndarray((128, 1), dtype=x.dtype, buffer=nl.shared_hbm)
-    parts = nl.zeros((128, {rows}), dtype=nl.float32, buffer=nl.sbuf)
-    i_p, i_f = nl.mgrid[0:128, 0:64]
-    for i in nl.affine_range({rows}):
-        tile = nl.load(x[i * 128 : (i + 1) * 128, :])
-        place = i * 8192 + i_p * 64 + i_f
-        parts[:, i] = {part}
-    nl.store(out, nl.sum(parts, axis=1, keepdims=True))
-    return out
-"""
+SUMS = writing_of("x", shape="(128, 1)")("""
+parts = nl.zeros((128, {rows}), dtype=nl.float32, buffer=nl.sbuf)
+i_p, i_f = nl.mgrid[0:128, 0:64]
+for i in nl.affine_range({rows}):
+    tile = nl.load(x[i * 128 : (i + 1) * 128, :])
+    place = i * 8192 + i_p * 64 + i_f
+    parts[:, i] = {part}
+nl.store(out, nl.sum(parts, axis=1, keepdims=True))
+""")
 WHOLE = "nl.sum(tile, axis=1)"
 COLUMNS = "nl.add(nl.sum(tile[:, 0:20], axis=1), nl.sum(tile[:, 21:64], axis=1))"
 ELEMENTS = (
     "nl.add(nl.sum(tile, axis=1, mask=place < 9000), nl.sum(tile, axis=1, mask=place > 9000))"
 )
 TRIANGLE = "nl.sum(nisa.affine_select(i_f - i_p >= 0, tile, 0.0), axis=1)"
-READ_FOR_NOTHING = """
-@nki.jit
-def kernel(x):
-    out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
-    first, second = nl.load(x[0:128, :]), nl.load(x[128:256, :])
-    nl.exp(second)  # of which nothing is stored
-    nl.store(out, nl.exp(first))
-    return out
-"""
+READ_FOR_NOTHING = writing_of("x", shape="(128, 64)")("""
+first, second = nl.load(x[0:128, :]), nl.load(x[128:256, :])
+nl.exp(second)  # of which nothing is stored
+nl.store(out, nl.exp(first))
+""")
 LEAVING = {
     "nothing": (SUMS.format(rows=2, part=WHOLE), []),
     "a column": (SUMS.format(rows=2, part=COLUMNS), [(row, 20) for row in range(256)]),
@@ -61,13 +54,9 @@ def test_what_reaches_no_result(kernel_text, name):
 
 
 def test_what_an_index_of_the_run_picks_counts_as_used(kernel_text):
-    picking = kernel_text("""
-        @nki.jit
-        def kernel(x, rows):
-            out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
-            index = nl.load(rows)
-            nl.store(out, nl.load(x[index[nl.arange(128)[:, None], 0], nl.arange(64)[None, :]]))
-            return out
+    picking = kernel_text.of("x, rows", shape="(128, 64)")("""
+        index = nl.load(rows)
+        nl.store(out, nl.load(x[index[nl.arange(128)[:, None], 0], nl.arange(64)[None, :]]))
         """)
     program = picking.trace(X, np.zeros((128, 1), np.int32))
     assert unused(program) == (None, None)
@@ -76,15 +65,11 @@ def test_what_an_index_of_the_run_picks_counts_as_used(kernel_text):
 
 @pytest.mark.parametrize(("work", "copied"), [("tile", 2), ("nl.exp(tile)", 1)])
 def test_elements_that_are_moved_again_count_once(kernel_text, work, copied):
-    text = f"""
-        @nki.jit
-        def kernel(x):
-            out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-            nisa.dma_copy(dst=out[0:128, :], src=x[0:128, :])
-            for _ in nl.sequential_range(3):
-                tile = nl.load(x[128:256, :])
-                nl.store(out[128:256, :], {work})
-            return out
-        """
+    text = writing_of("x")(f"""
+        nisa.dma_copy(dst=out[0:128, :], src=x[0:128, :])
+        for _ in nl.sequential_range(3):
+            tile = nl.load(x[128:256, :])
+            nl.store(out[128:256, :], {work})
+        """)
     half = X.nbytes // 2
     assert least_bytes(kernel_text(text).trace(X)) == (2 * half, 2 * half, copied * half)

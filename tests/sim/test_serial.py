@@ -5,7 +5,7 @@ import json
 import zipfile
 
 import pytest
-from kernel_heads import neuronxcc_kernel
+from kernel_heads import neuronxcc_kernel, neuronxcc_of
 from traced import program_of
 
 from accelopt.sim import serial
@@ -60,16 +60,11 @@ def test_unrolled_instructions_share_their_forms():
 
 
 def test_attributes_that_are_equal_but_not_alike_stay_apart():
-    kernel = """
-import neuronxcc.nki.language as nl
-import neuronxcc.nki.isa as nisa
-def kernel(a):
-    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-    t = nl.load(a)
-    for value in [1, 1.0, True, 0.0, -0.0]: t = nisa.tensor_scalar(t, nl.add, value)
-    nl.store(out, t)
-    return out
-"""
+    kernel = neuronxcc_of("a")("""
+        t = nl.load(a)
+        for value in [1, 1.0, True, 0.0, -0.0]: t = nisa.tensor_scalar(t, nl.add, value)
+        nl.store(out, t)
+    """)
     program = program_of(kernel, (AbstractTensor((128, 64), "float32"),))
     values = [
         repr(i.attributes["operand0"])

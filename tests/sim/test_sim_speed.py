@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kernel_heads import neuronxcc_kernel
+from kernel_heads import neuronxcc_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -27,12 +27,10 @@ def transform_nki_outputs(results, reference):
     return [results]
 """
 
-KERNEL = neuronxcc_kernel("""def kernel(x):
-    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    for i in nl.affine_range(2):
-        tile = nl.load(x[i * 128:(i + 1) * 128, 0:64])
-        nl.store(out[i * 128:(i + 1) * 128, 0:64], nl.exp(tile))
-    return out
+KERNEL = neuronxcc_of("x")("""
+for i in nl.affine_range(2):
+    tile = nl.load(x[i * 128:(i + 1) * 128, 0:64])
+    nl.store(out[i * 128:(i + 1) * 128, 0:64], nl.exp(tile))
 """)
 
 

@@ -10,7 +10,7 @@ import zipfile
 
 import numpy as np
 import pytest
-from kernel_heads import neuronxcc_kernel
+from kernel_heads import function_of, neuronxcc_kernel
 from mutation import changed, packed, unpacked
 from traced import program_of
 
@@ -30,35 +30,29 @@ def kernel(a, scale):
         nl.store(out[i, p, f], (nl.exp(t) + ones) * scale)
     return out
 """
-PRODUCT = """
-def kernel(a, b):
-    out = nl.ndarray((256, 512), dtype=a.dtype, buffer=nl.shared_hbm)
-    for m in nl.affine_range(2):
-        acc = nl.zeros((128, 512), dtype=nl.float32, buffer=nl.psum)
-        for k in nl.affine_range(3):
-            left = nl.load(a[k * 128:(k + 1) * 128, m * 128:(m + 1) * 128])
-            acc += nl.matmul(left, nl.load(b[k * 128:(k + 1) * 128, :]), transpose_x=True)
-        nl.store(out[m * 128:(m + 1) * 128, :], nl.copy(acc))
-    return out
-"""
-MANY = """
-def kernel(a, places):
-    out = nl.ndarray((128, 64), dtype=a.dtype, buffer=nl.shared_hbm)
-    p, f = nl.arange(128)[:, None], nl.arange(64)[None, :]
-    x = nl.load(a[nl.load(places)[p, 0], f])
-    m = nl.max(x, axis=1)
-    y = nisa.tensor_scalar(nisa.activation(nl.exp, x, bias=m, scale=-1.0), nl.multiply, 2.0,
-                           op1=nl.add, operand1=m)
-    t = nisa.affine_select(p - f >= 0, nl.where(x > m, x, y), 0.0)
-    z = nisa.tensor_reduce(nl.add, t, axis=(1,), negate=True)
-    v = nisa.max8(src=x)
-    w = nisa.nc_find_index8(data=x, vals=v)
-    q = nisa.bn_aggr(nisa.bn_stats(x))
-    for j in nl.sequential_range(3):
-        t[...] = nisa.tensor_tensor_scan(t, y, initial=z, op0=nl.multiply, op1=nl.add)
-    nl.store(out, t + q[:, 0:1] + v[:, 0:1] + w[:, 0:1])
-    return out
-"""
+PRODUCT = function_of("a, b", shape="(256, 512)")("""
+for m in nl.affine_range(2):
+    acc = nl.zeros((128, 512), dtype=nl.float32, buffer=nl.psum)
+    for k in nl.affine_range(3):
+        left = nl.load(a[k * 128:(k + 1) * 128, m * 128:(m + 1) * 128])
+        acc += nl.matmul(left, nl.load(b[k * 128:(k + 1) * 128, :]), transpose_x=True)
+    nl.store(out[m * 128:(m + 1) * 128, :], nl.copy(acc))
+""")
+MANY = function_of("a, places", shape="(128, 64)")("""
+p, f = nl.arange(128)[:, None], nl.arange(64)[None, :]
+x = nl.load(a[nl.load(places)[p, 0], f])
+m = nl.max(x, axis=1)
+y = nisa.tensor_scalar(nisa.activation(nl.exp, x, bias=m, scale=-1.0), nl.multiply, 2.0,
+                       op1=nl.add, operand1=m)
+t = nisa.affine_select(p - f >= 0, nl.where(x > m, x, y), 0.0)
+z = nisa.tensor_reduce(nl.add, t, axis=(1,), negate=True)
+v = nisa.max8(src=x)
+w = nisa.nc_find_index8(data=x, vals=v)
+q = nisa.bn_aggr(nisa.bn_stats(x))
+for j in nl.sequential_range(3):
+    t[...] = nisa.tensor_tensor_scan(t, y, initial=z, op0=nl.multiply, op1=nl.add)
+nl.store(out, t + q[:, 0:1] + v[:, 0:1] + w[:, 0:1])
+""")
 PROGRAMS = [
     (MASKED, (AbstractTensor((512, 64), "float32"), 2.0)),
     (PRODUCT, (AbstractTensor((384, 256), "float32"), AbstractTensor((384, 512), "float32"))),

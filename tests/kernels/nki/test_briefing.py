@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from kernel_heads import neuronxcc_kernel
+from kernel_heads import neuronxcc_of
 
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.briefing import briefing, describe_machine
@@ -30,14 +30,12 @@ def test_the_machine_is_the_table_of_hardware():
 
 @pytest.mark.parametrize(("columns", "room"), [(12_288, True), (6144, False)])
 def test_what_rounds_of_a_loop_wait_for_is_said_with_the_limit(columns, room):
-    text = neuronxcc_kernel(f"""def kernel(x):
-    out = nl.ndarray((1024, {columns}), dtype=x.dtype, buffer=nl.shared_hbm)
-    for i in nl.affine_range(8):
-        rows = nl.load(x[i * 128:(i + 1) * 128, :])
-        for _ in nl.static_range(4):
-            rows = nl.multiply(nl.exp(rows), rows)
-        nl.store(out[i * 128:(i + 1) * 128, :], rows)
-    return out
+    text = neuronxcc_of("x", shape=f"(1024, {columns})")("""
+for i in nl.affine_range(8):
+    rows = nl.load(x[i * 128:(i + 1) * 128, :])
+    for _ in nl.static_range(4):
+        rows = nl.multiply(nl.exp(rows), rows)
+    nl.store(out[i * 128:(i + 1) * 128, :], rows)
 """)
     parts = briefing(timed(load(text, f"rows_{columns}.py").kernel, (1024, columns)), None)
     assert ("room in SBUF for a second iteration, line 10 loads only" in parts["limits"]) is room
@@ -46,19 +44,17 @@ def test_what_rounds_of_a_loop_wait_for_is_said_with_the_limit(columns, room):
     ) is room
 
 
-NORMED = neuronxcc_kernel("""def kernel(x, weight):
-    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    row = nl.load(weight)
-    for i in nl.affine_range(x.shape[0] // 128):
-        tile = nl.load(x[i * 128:(i + 1) * 128, :])
-        size = nl.rsqrt(nl.mean(nl.square(tile), axis=1, keepdims=True))
-        wide = nl.broadcast_to(row, shape=(128, 8192))
-        scaled = wide * size
-        moved = wide + size
-        more = nl.exp(wide)
-        result = ((tile * scaled + moved * 0.5) + more) + wide
-        nl.store(out[i * 128:(i + 1) * 128, :], result)
-    return out
+NORMED = neuronxcc_of("x, weight")("""
+row = nl.load(weight)
+for i in nl.affine_range(x.shape[0] // 128):
+    tile = nl.load(x[i * 128:(i + 1) * 128, :])
+    size = nl.rsqrt(nl.mean(nl.square(tile), axis=1, keepdims=True))
+    wide = nl.broadcast_to(row, shape=(128, 8192))
+    scaled = wide * size
+    moved = wide + size
+    more = nl.exp(wide)
+    result = ((tile * scaled + moved * 0.5) + more) + wide
+    nl.store(out[i * 128:(i + 1) * 128, :], result)
 """)
 
 
@@ -75,18 +71,16 @@ def test_what_is_spilled_has_its_name_its_size_and_its_way(tmp_path):
     assert "operand in PSUM" not in prices, "32 KiB are more than PSUM has"
 
 
-REMARKED = "import numpy as np\n" + neuronxcc_kernel("""def kernel(x):
-    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    p, f = nl.arange(128)[:, None], nl.arange(128)[None, :]
-    left = nl.load(x[0:64, 0:128])
-    for i in nl.affine_range(4):
-        tile = nl.load(x[i * 128:(i + 1) * 128, :])
-        done = nl.ndarray((128, 1024), dtype=x.dtype, buffer=nl.sbuf)
-        sums = nl.copy(nisa.nc_matmul(left, tile[0:64, 0:512]))
-        for k in nl.static_range(8):
-            done[p, k * 128 + f] = nl.maximum({far}, sums[0:128, 0:128])
-        nl.store(out[i * 128:(i + 1) * 128, :], done)
-    return out
+REMARKED = "import numpy as np\n" + neuronxcc_of("x")("""
+p, f = nl.arange(128)[:, None], nl.arange(128)[None, :]
+left = nl.load(x[0:64, 0:128])
+for i in nl.affine_range(4):
+    tile = nl.load(x[i * 128:(i + 1) * 128, :])
+    done = nl.ndarray((128, 1024), dtype=x.dtype, buffer=nl.sbuf)
+    sums = nl.copy(nisa.nc_matmul(left, tile[0:64, 0:512]))
+    for k in nl.static_range(8):
+        done[p, k * 128 + f] = nl.maximum({far}, sums[0:128, 0:128])
+    nl.store(out[i * 128:(i + 1) * 128, :], done)
 """)
 
 
@@ -102,16 +96,14 @@ def test_prices_say_what_makes_an_instruction_dear(target):
     assert ("operand in PSUM" in said["near"]) is (target == "trn1"), "trn2 gains nothing there"
 
 
-MOVED = neuronxcc_kernel("""def kernel(x, places):
-    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    width, at = {width}, nl.load(places)
-    p, f = nl.arange(128)[:, None], nl.arange(width)[None, :]
-    for i in nl.affine_range(16):
-        tile = nl.load(x[i * 128:(i + 1) * 128, :])
-        start = at[0, 0] if {dynamic} else 0
-        done = nisa.tensor_copy(tile[p, start + f], engine=nisa.vector_engine)
-        nl.store(out[i * 128:(i + 1) * 128, 0:width], done)
-    return out
+MOVED = neuronxcc_of("x, places")("""
+width, at = {width}, nl.load(places)
+p, f = nl.arange(128)[:, None], nl.arange(width)[None, :]
+for i in nl.affine_range(16):
+    tile = nl.load(x[i * 128:(i + 1) * 128, :])
+    start = at[0, 0] if {dynamic} else 0
+    done = nisa.tensor_copy(tile[p, start + f], engine=nisa.vector_engine)
+    nl.store(out[i * 128:(i + 1) * 128, 0:width], done)
 """)
 
 

@@ -7,7 +7,7 @@ import textwrap
 
 import numpy as np
 import pytest
-from kernel_heads import nki_kernel
+from kernel_heads import nki_of
 
 from accelopt.evaluation import EvaluationRequest, Scrutiny, Status
 from accelopt.kernels.nki.inspection import inspect_job
@@ -30,15 +30,13 @@ def forward(x, rounds):
         x = np.tanh(x)
     return x
 """
-KERNEL = nki_kernel("""def kernel(x, rounds):
-    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    tile, count = nl.load(x), nl.load(rounds)
-    stop = nisa.register_alloc()
-    nisa.register_load(stop, count)
-    for i in nl.dynamic_range(0, stop):
-        nisa.activation(dst=tile, op=nl.tanh, data=tile)
-    nisa.dma_copy(dst=out, src=tile)
-    return out
+KERNEL = nki_of("x, rounds")("""
+tile, count = nl.load(x), nl.load(rounds)
+stop = nisa.register_alloc()
+nisa.register_load(stop, count)
+for i in nl.dynamic_range(0, stop):
+    nisa.activation(dst=tile, op=nl.tanh, data=tile)
+nisa.dma_copy(dst=out, src=tile)
 """)
 
 

@@ -4,22 +4,14 @@ from pathlib import Path
 
 import pytest
 from command_line import accelopt
-from kernel_heads import nki_kernel
+from kernel_heads import function_of, nki_kernel, numpy_reference
 
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Status
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.kernel_translation import translate_kernel, without_older
 
-REFERENCE = """
-import numpy as np
-
-def get_inputs():
-    return [np.random.normal(size=({rows}, 64)).astype(np.float32)]
-
-def forward(x):
-    return {result}
-"""
+REFERENCE = numpy_reference("{result}", x="({rows}, 64)")
 HEAD = """\
 # Rows, doubled.
 import neuronxcc.nki as nki
@@ -70,17 +62,15 @@ def base(x):
 
 kernel = base[2]
 """
-DEVICE_LOOP = """def kernel(x):
-    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    total, number = nl.load(x), nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
-    nisa.memset(number, value={number})
-    stop = nisa.register_alloc()
-    nisa.register_load(stop, number)
-    for i in nl.dynamic_range({stop}):
-        nisa.tensor_tensor(dst=total, data1=total, data2=total, op=nl.add)
-    nisa.dma_copy(dst=out, src=total)
-    return out
-"""
+DEVICE_LOOP = function_of("x")("""
+total, number = nl.load(x), nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
+nisa.memset(number, value={number})
+stop = nisa.register_alloc()
+nisa.register_load(stop, number)
+for i in nl.dynamic_range({stop}):
+    nisa.tensor_tensor(dst=total, data1=total, data2=total, op=nl.add)
+nisa.dma_copy(dst=out, src=total)
+""")
 
 
 def translated(folder: Path, kernel: str, rows: int = 256, result: str = "x + x"):

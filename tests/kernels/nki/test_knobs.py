@@ -5,7 +5,6 @@ import random
 from dataclasses import replace
 
 import pytest
-from kernel_heads import neuronxcc_kernel
 from small_problem import KERNEL
 from test_language import node, with_language  # noqa: F401  (a fixture)
 from timed_kernels import correct
@@ -14,16 +13,8 @@ from accelopt.evaluation import Case, Status
 from accelopt.kernels.language import Configured
 from accelopt.kernels.nki.rescheduling.schedule_candidates import nest_in
 from accelopt.nodes import Node, Reschedule
+from tests.kernels.nki.rescheduling.test_scheduled_kernels import BOTH_WAYS
 
-BOTH_WAYS = neuronxcc_kernel("""def kernel(x):
-    rows = nl.ndarray((128, 1), dtype=x.dtype, buffer=nl.shared_hbm)
-    columns = nl.ndarray((128, 1), dtype=x.dtype, buffer=nl.shared_hbm)
-    tile = nl.load(x)
-    nl.store(rows, nl.sum(tile, axis=1, keepdims=True))
-    turned = nisa.nc_transpose(tile)
-    nl.store(columns, nl.sum(turned, axis=1, keepdims=True))
-    return rows, columns
-""")
 KINDS = {"partition", "tile", "split", "columns", "at", "apart", "hold", "orient", "keep", "bring"}
 SUMS = """import numpy as np
 

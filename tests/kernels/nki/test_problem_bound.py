@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kernel_heads import neuronxcc_kernel
+from kernel_heads import function_of, neuronxcc_kernel
 
 from accelopt import measured
 from accelopt.algorithm.ir import Algorithm
@@ -114,40 +114,36 @@ def test_no_kernel_of_the_museum_is_below_its_bound_and_honest_ones_have_the_sam
     assert all(len(found) == 1 for found in numbers.values()), numbers
 
 
-TILES = """def kernel(x, w):
-    out = nl.ndarray((x.shape[0], w.shape[1]), dtype=x.dtype, buffer=nl.shared_hbm)
-    for i in nl.affine_range(x.shape[0] // 128):
-        rows = nl.load(x[i * 128:(i + 1) * 128, :])
-        for j in nl.affine_range(w.shape[1] // 512):
-            total = nl.zeros((128, 512), nl.float32, buffer=nl.psum)
-            for k in nl.affine_range(x.shape[1] // 128):
-                turned = nl.copy(nisa.nc_transpose(rows[:, k * 128:(k + 1) * 128]){cast})
-                part = nl.load(w[k * 128:(k + 1) * 128, j * 512:(j + 1) * 512]{cast})
-                total += nisa.nc_matmul(turned, part)
-            nl.store(out[i * 128:(i + 1) * 128, j * 512:(j + 1) * 512], total)
-    return out
-"""
-CAUSAL = """def kernel(q, k, v):
-    out = nl.ndarray(q.shape, dtype=q.dtype, buffer=nl.shared_hbm)
-    keys = nl.load_transpose2d(k)
-    values = nl.load(v.reshape((4, 128, 64))[0]){pad}
-    for i in nl.static_range(4):
-        blocks = {blocks}
-        seen = blocks * 128
-        scores = nl.ndarray((128, seen), nl.float32)
-        turned = nl.load_transpose2d(q[i * 128:(i + 1) * 128, :])
-        for j in nl.static_range(blocks):
-            scores[:, j * 128:(j + 1) * 128] = nisa.nc_matmul(turned, keys[:, j * 128:(j + 1) * 128])
-        p, f = nl.arange(128)[:, None], nl.arange(seen)[None, :]
-        masked = nisa.affine_select(pred=(i * 128 + p >= f), on_true_tile=scores[p, f], on_false_value=-1e30)
-        weights = nl.exp(masked - nl.max(masked, axis=1, keepdims=True))
-        total = nl.zeros((128, 64), nl.float32, buffer=nl.psum)
-        for j in nl.static_range(blocks):
-            part = nl.copy(nisa.nc_transpose(weights[:, j * 128:(j + 1) * 128]))
-            total += nisa.nc_matmul(part, nl.load(v[j * 128:(j + 1) * 128, :]))
-        nl.store(out[i * 128:(i + 1) * 128, :], total / nl.sum(weights, axis=1, keepdims=True))
-    return out
-"""
+TILES = function_of("x, w", shape="(x.shape[0], w.shape[1])")("""
+for i in nl.affine_range(x.shape[0] // 128):
+    rows = nl.load(x[i * 128:(i + 1) * 128, :])
+    for j in nl.affine_range(w.shape[1] // 512):
+        total = nl.zeros((128, 512), nl.float32, buffer=nl.psum)
+        for k in nl.affine_range(x.shape[1] // 128):
+            turned = nl.copy(nisa.nc_transpose(rows[:, k * 128:(k + 1) * 128]){cast})
+            part = nl.load(w[k * 128:(k + 1) * 128, j * 512:(j + 1) * 512]{cast})
+            total += nisa.nc_matmul(turned, part)
+        nl.store(out[i * 128:(i + 1) * 128, j * 512:(j + 1) * 512], total)
+""")
+CAUSAL = function_of("q, k, v")("""
+keys = nl.load_transpose2d(k)
+values = nl.load(v.reshape((4, 128, 64))[0]){pad}
+for i in nl.static_range(4):
+    blocks = {blocks}
+    seen = blocks * 128
+    scores = nl.ndarray((128, seen), nl.float32)
+    turned = nl.load_transpose2d(q[i * 128:(i + 1) * 128, :])
+    for j in nl.static_range(blocks):
+        scores[:, j * 128:(j + 1) * 128] = nisa.nc_matmul(turned, keys[:, j * 128:(j + 1) * 128])
+    p, f = nl.arange(128)[:, None], nl.arange(seen)[None, :]
+    masked = nisa.affine_select(pred=(i * 128 + p >= f), on_true_tile=scores[p, f], on_false_value=-1e30)
+    weights = nl.exp(masked - nl.max(masked, axis=1, keepdims=True))
+    total = nl.zeros((128, 64), nl.float32, buffer=nl.psum)
+    for j in nl.static_range(blocks):
+        part = nl.copy(nisa.nc_transpose(weights[:, j * 128:(j + 1) * 128]))
+        total += nisa.nc_matmul(part, nl.load(v[j * 128:(j + 1) * 128, :]))
+    nl.store(out[i * 128:(i + 1) * 128, :], total / nl.sum(weights, axis=1, keepdims=True))
+""")
 VERSIONS = {
     "the format of products": (
         [TILES.replace("{cast}", ""), TILES.replace("{cast}", ", dtype=nl.bfloat16")],
@@ -176,12 +172,10 @@ def test_versions_of_one_problem_have_one_bound_and_the_faster_is_nearer_to_it(n
 
 def test_a_gather_reads_a_row_for_each_number():
     """Not the whole table. That no two numbers are alike is an assumption."""
-    text = """def kernel(table, at):
-    out = nl.ndarray((128, table.shape[1]), dtype=table.dtype, buffer=nl.shared_hbm)
-    rows = nl.load(at)
-    nl.store(out, nl.load(table[rows, nl.arange(table.shape[1])[None, :]]))
-    return out
-"""
+    text = function_of("table, at", shape="(128, table.shape[1])")("""
+rows = nl.load(at)
+nl.store(out, nl.load(table[rows, nl.arange(table.shape[1])[None, :]]))
+""")
     kernel = load(HEAD + text, "gathered.py").kernel
     arguments = [
         AbstractTensor((4096, 512), np.dtype(np.float32)),

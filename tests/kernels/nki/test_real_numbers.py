@@ -6,7 +6,7 @@ from pathlib import Path
 
 import exhibits
 import pytest
-from kernel_heads import neuronxcc_kernel
+from kernel_heads import neuronxcc_of, numpy_reference
 
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.real_number_equality import Same, compared, same_in_real_numbers
@@ -23,14 +23,12 @@ BY_ROUNDING = {"layernorm_by_squares", "maximum_of_the_hidden"}
 RIGHT = ("honest_adamw", "honest_likelihood", "honest_softmax_online", "honest_layernorm_by_statistics",
          "honest_silu_by_exp", "honest_total")  # fmt: skip
 
-KERNEL = neuronxcc_kernel("""def kernel(x, w, eps):
-    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
-    a = nl.load(x)
-    r = nl.mean(nl.square(a), axis=1, keepdims=True)
-    g = nl.load(w.reshape((1, 512))).broadcast_to((128, 512))
-    y = a * nl.rsqrt(r + eps) * g
-    nl.store(out, y)
-    return out
+KERNEL = neuronxcc_of("x, w, eps", shape="(128, 512)", dtype="nl.float32")("""
+a = nl.load(x)
+r = nl.mean(nl.square(a), axis=1, keepdims=True)
+g = nl.load(w.reshape((1, 512))).broadcast_to((128, 512))
+y = a * nl.rsqrt(r + eps) * g
+nl.store(out, y)
 """)
 REFERENCE = """
 import numpy as np
@@ -121,38 +119,27 @@ def test_tiles_cut_in_two_dimensions_are_the_whole(
     left_out: tuple[int, ...], tmp_path: Path
 ) -> None:
     """Evidence: the tiles of 200 x 512 begin at rows 0 and 128 and at columns 0, 300 and 400."""
-    kernel = neuronxcc_kernel(f"""def kernel(x):
-    out = nl.ndarray((200, 512), dtype=nl.float32, buffer=nl.shared_hbm)
-    for m, rows in ((0, 128), (128, 72)):
-        for n, width in ((0, 300), (300, 100), (400, 112)):
-            if (m, n) != {left_out}:
-                a = nl.load(x[m:m + rows, n:n + width])
-                nl.store(out[m:m + rows, n:n + width], nl.exp(a) if n % 200 else nl.tanh(a))
-    return out
+    kernel = neuronxcc_of("x", shape="(200, 512)", dtype="nl.float32")(f"""
+for m, rows in ((0, 128), (128, 72)):
+    for n, width in ((0, 300), (300, 100), (400, 112)):
+        if (m, n) != {left_out}:
+            a = nl.load(x[m:m + rows, n:n + width])
+            nl.store(out[m:m + rows, n:n + width], nl.exp(a) if n % 200 else nl.tanh(a))
 """)
-    reference = """
-import numpy as np
-
-def get_inputs():
-    return [np.random.randn(200, 512).astype(np.float32)]
-
-def forward(x):
-    return np.concatenate([np.tanh(x[:, :300]), np.exp(x[:, 300:400]), np.tanh(x[:, 400:])], 1)
-"""
+    joined = "np.concatenate([np.tanh(x[:, :300]), np.exp(x[:, 300:400]), np.tanh(x[:, 400:])], 1)"
+    reference = numpy_reference(joined, x=(200, 512))
     assert judged(tmp_path, kernel, reference).same == (not left_out)
 
 
-PADDED = neuronxcc_kernel("""def kernel(x):
-    out = nl.ndarray((128, 8, 30), dtype=nl.float32, buffer=nl.shared_hbm)
-    wide = nl.ndarray((nl.par_dim(128), 8, 32), dtype=nl.float32, buffer=nl.sbuf)
-    wide[:, :, 0:1] = nisa.memset((128, 8, 1), 0, dtype=nl.float32)
-    wide[:, :, 31:32] = nisa.memset((128, 8, 1), 0, dtype=nl.float32)
-    wide[:, :, 1:31] = nl.load(x)
-    total = nl.zeros((nl.par_dim(128), 8, 30), dtype=nl.float32, buffer=nl.sbuf)
-    for k in nl.static_range(3):
-        total[...] = nl.add(total, wide[:, :, k:k + 30])
-    nl.store(out, total)
-    return out
+PADDED = neuronxcc_of("x", shape="(128, 8, 30)", dtype="nl.float32")("""
+wide = nl.ndarray((nl.par_dim(128), 8, 32), dtype=nl.float32, buffer=nl.sbuf)
+wide[:, :, 0:1] = nisa.memset((128, 8, 1), 0, dtype=nl.float32)
+wide[:, :, 31:32] = nisa.memset((128, 8, 1), 0, dtype=nl.float32)
+wide[:, :, 1:31] = nl.load(x)
+total = nl.zeros((nl.par_dim(128), 8, 30), dtype=nl.float32, buffer=nl.sbuf)
+for k in nl.static_range(3):
+    total[...] = nl.add(total, wide[:, :, k:k + 30])
+nl.store(out, total)
 """)
 ADDED = """
 import numpy as np

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from accelopt.sim.access import Access
-from accelopt.sim.affine import Affine, LoopVariable, TileAxis, variable
-from accelopt.sim.program import Instruction, Loop, Program, ProgramNode, Tensor
+from accelopt.sim.affine import Affine, LoopVariable, TileAxis
+from accelopt.sim.program import Instruction, Program, ProgramNode, Tensor
 
 Values = dict[LoopVariable, int]
 
@@ -80,6 +80,3 @@ class Oracle:
         offset = access.offset.evaluate(values)
         inside = sum(i * stride for i, stride in zip(at, access.strides, strict=True))
         return block * int(np.prod(access.tensor.tile_shape)) + offset + inside
-
-
-__all__ = ["Loop", "Oracle", "variable"]

@@ -47,18 +47,14 @@ BROKEN = {
                 "    j = k * 128 + nl.arange(128)[None, :]",
                 "    if j > 200:  # here",
                 "        nl.store(out, nl.load(a))"), TILE),
-    "err_copy_dynamic_indirect_indices_not_natively_supported": ("""
-        @nki.jit
-        def kernel(data, idx):
-            out = nl.ndarray((8, 4), dtype=data.dtype, buffer=nl.shared_hbm)
-            t = nl.load(data)
-            i = nl.load(idx)
-            s = nl.ndarray((8, 4), dtype=data.dtype)
-            y, z = nl.mgrid[0:8, 0:4]
-            s[y, z] = t[0, i, z]  # here
-            nl.store(out, s)
-            return out
-        """, np.zeros((128, 8, 4), np.float32), np.zeros((8, 1), np.int32)),
+    "err_copy_dynamic_indirect_indices_not_natively_supported": (
+        writing("t = nl.load(data)",
+                "i = nl.load(idx)",
+                "s = nl.ndarray((8, 4), dtype=data.dtype)",
+                "y, z = nl.mgrid[0:8, 0:4]",
+                "s[y, z] = t[0, i, z]  # here",
+                "nl.store(out, s)",
+                parameters="data, idx", shape="(8, 4)"), np.zeros((128, 8, 4), np.float32), np.zeros((8, 1), np.int32)),
     "err_dynamic_control_flow_not_supported": (
         writing("c = nl.load(a)",
                 "if c:  # here",
@@ -70,25 +66,15 @@ BROKEN = {
         TILE),
     "err_hbm_tensor_with_init_value_not_supported": (
         copying("x = nl.full((3, 128), 1.0, dtype=nl.float32, buffer=nl.hbm)  # here"), TILE),
-    "err_indirect_indices_are_not_supported_with_nki_api": ("""
-        @nki.jit
-        def kernel(data, idx):
-            out = nl.ndarray((512, 64), dtype=data.dtype, buffer=nl.shared_hbm)
-            i = nl.load(idx)
-            t = nl.load_transpose2d(data[i[nl.arange(64)[:, None], 0], nl.arange(512)[None, :]])  # here
-            nl.store(out, t)
-            return out
-        """, TILE, INDICES),
-    "err_indirect_indices_free_dim": ("""
-        @nki.jit
-        def kernel(data, idx):
-            out = nl.ndarray((64, 512), dtype=data.dtype, buffer=nl.shared_hbm)
-            i = nl.load(idx)
-            p, f = nl.mgrid[0:64, 0:512]
-            t = nl.load(data[i[p, 0], f])  # here
-            nl.store(out, t)
-            return out
-        """, TILE, INDICES),
+    "err_indirect_indices_are_not_supported_with_nki_api": (
+        writing("i = nl.load(idx)",
+                "t = nl.load_transpose2d(data[i[nl.arange(64)[:, None], 0], nl.arange(512)[None, :]])  # here",
+                "nl.store(out, t)", parameters="data, idx", shape="(512, 64)"), TILE, INDICES),
+    "err_indirect_indices_free_dim": (
+        writing("i = nl.load(idx)",
+                "p, f = nl.mgrid[0:64, 0:512]",
+                "t = nl.load(data[i[p, 0], f])  # here",
+                "nl.store(out, t)", parameters="data, idx", shape="(64, 512)"), TILE, INDICES),
     "err_leading_dimension_of_tensor_must_be_partition": (
         copying("x = t.reshape((64, 1024))  # here"), TILE),
     "err_local_variable_used_out_of_scope": (
@@ -130,15 +116,11 @@ BROKEN = {
     "err_size_of_dimension_exceed_arch_limit": (copying("b = nl.transpose(t)  # here"), TILE),
     "err_store_dst_shape_smaller_than_other_shape": (
         copying("y = nl.zeros((128, 1), dtype=nl.float32)", "y[...] = t  # here"), TILE),
-    "err_tensor_access_out_of_bound": ("""
-        @nki.jit
-        def kernel(a):
-            out = nl.ndarray((128, 400), dtype=np.float32, buffer=nl.shared_hbm)
-            for i in nl.affine_range(4):
-                tile = nl.mgrid[0:128, 0:128]
-                nl.store(out[tile.p, i * 128 + tile.x], value=0)  # here
-            return out
-        """, TILE),
+    "err_tensor_access_out_of_bound": (
+        writing("for i in nl.affine_range(4):",
+                "    tile = nl.mgrid[0:128, 0:128]",
+                "    nl.store(out[tile.p, i * 128 + tile.x], value=0)  # here",
+                shape="(128, 400)", dtype="np.float32"), TILE),
     "err_tensor_creation_on_scratchpad_with_init_value_not_supported": (
         copying("x = nl.full((3, par_dim(128), 512), 1.0, nl.float32, "
                 "buffer=ncc.sbuf.mod_alloc(base_addr=0))  # here"), TILE),

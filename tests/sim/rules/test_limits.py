@@ -3,25 +3,22 @@ parameter descriptions of the SDK 2.26.1 stubs; texts marked obs were seen in re
 
 import numpy as np
 import pytest
+from kernel_lines import writing_of
 
 from accelopt.sim import rules
 from accelopt.sim.errors import KernelError
 
 A = np.zeros((128, 512), np.float32)
 
-KERNEL = """
-@nki.jit
-def kernel(a):
-    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-    t = nl.load(a)
-    q = nl.copy(t[:, 0:128])
-    c = nl.copy(t[:, 0:1])
-    p = nisa.nc_matmul(q, q)
-    i = nl.copy(q, dtype=nl.int32)
-    {}
-    nl.store(out, t)
-    return out
-"""
+KERNEL = writing_of("a")("""
+t = nl.load(a)
+q = nl.copy(t[:, 0:128])
+c = nl.copy(t[:, 0:1])
+p = nisa.nc_matmul(q, q)
+i = nl.copy(q, dtype=nl.int32)
+{}
+nl.store(out, t)
+""")
 
 BEYOND = {
     "u = nisa.nc_matmul(t, t)": "err_size_of_dimension_exceed_arch_limit",
@@ -124,12 +121,8 @@ def test_programs_may_do_the_same_but_not_overwrite_each_other(kernel_text, grid
         nl.store(out, nl.load(a))
         """)
     assert not rules.verify(trace_kernel(same.kernel, [A], grid=grid))
-    other = kernel_text("""
-        @nki.jit
-        def kernel(a):
-            out = nl.ndarray((64, 512), dtype=a.dtype, buffer=nl.shared_hbm)
-            nl.store(out, nl.load(a[nl.ds(nl.program_id(0) * 64, 64), :]))
-            return out
+    other = kernel_text.of(shape="(64, 512)")("""
+        nl.store(out, nl.load(a[nl.ds(nl.program_id(0) * 64, 64), :]))
         """)
     found = rules.verify(trace_kernel(other.kernel, [A], grid=(2,)))
     assert [error.identifier for error in found] == ["err_unexpected_output_dependencies"]

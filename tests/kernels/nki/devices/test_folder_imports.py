@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kernel_heads import numpy_reference
 
 from accelopt.evaluation import Case, Scrutiny, Status
 from accelopt.kernels.language import LanguageOptions
@@ -32,12 +33,7 @@ def kernel(x):
     return out
 """
 )
-REFERENCE = """import numpy as np
-def get_inputs():
-    return [np.random.normal(size=(128, 64)).astype(np.float32)]
-def forward(x):
-    return 2 * x
-"""
+REFERENCE = numpy_reference("2 * x", x=(128, 64))
 X = np.arange(128 * 64, dtype=np.float32).reshape(128, 64)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernel_heads import nki_kernel
+from kernel_heads import nki_kernel, nki_of
 from lifted_text import lifted, traced
 
 from accelopt.algorithm.functions import CONVERSIONS, FUNCTIONS
@@ -59,20 +59,18 @@ def test_halves_and_ends_are_those_of_the_engines(name: str) -> None:
     assert np.array_equal(FUNCTIONS[name](values), wanted.astype(np.float64))
 
 
-RAGGED_SCAN = nki_kernel("""def kernel(x):
-    rows, steps = x.shape
-    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    for c in range(0, rows, 128):
-        p = min(128, rows - c)
-        state = nl.zeros((p, 1), dtype=nl.float32)
-        for t in range(steps // 32):
-            gate = nl.load(x[c:c + p, t * 32:(t + 1) * 32])
-            h = nl.ndarray((p, 32), dtype=nl.float32, buffer=nl.sbuf)
-            nisa.tensor_tensor_scan(
-                dst=h, data0=gate, data1=gate, initial=state, op0=nl.multiply, op1=nl.add)
-            nisa.tensor_copy(dst=state, src=h[0:p, 31:32])
-            nl.store(out[c:c + p, t * 32:(t + 1) * 32], h)
-    return out
+RAGGED_SCAN = nki_of("x")("""
+rows, steps = x.shape
+for c in range(0, rows, 128):
+    p = min(128, rows - c)
+    state = nl.zeros((p, 1), dtype=nl.float32)
+    for t in range(steps // 32):
+        gate = nl.load(x[c:c + p, t * 32:(t + 1) * 32])
+        h = nl.ndarray((p, 32), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_tensor_scan(
+            dst=h, data0=gate, data1=gate, initial=state, op0=nl.multiply, op1=nl.add)
+        nisa.tensor_copy(dst=state, src=h[0:p, 31:32])
+        nl.store(out[c:c + p, t * 32:(t + 1) * 32], h)
 """)
 
 

@@ -4,64 +4,54 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernel_heads import nki_kernel
+from kernel_heads import nki_of
 from lifted_text import check_nests, lifted, traced
 
 from accelopt.algorithm.notation import algorithm_text
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifting import lift
 
-UNPACKED = nki_kernel("""def kernel(x, scale):
-    out = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.shared_hbm)
-    packed, factor = nl.load(x), nl.load(scale)
-    wide = nl.ndarray((128, 32), dtype=nl.int32, buffer=nl.sbuf)
-    nisa.tensor_copy(dst=wide, src=packed)
-    made = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)
-    for i in range(32):
-        nisa.tensor_scalar(dst=made[:, 2 * i:2 * i + 1], data=wide[:, i:i + 1], op0=nl.bitwise_and, operand0=15)
-        nisa.tensor_scalar(dst=made[:, 2 * i + 1:2 * i + 2], data=wide[:, i:i + 1], op0=nl.right_shift, operand0=4)
-    nisa.tensor_scalar(dst=made, data=made, op0=nl.subtract, operand0=8.0, op1=nl.multiply, operand1=factor)
-    nl.store(out, made)
-    return out
+UNPACKED = nki_of("x, scale", shape="(128, 64)", dtype="nl.float32")("""
+packed, factor = nl.load(x), nl.load(scale)
+wide = nl.ndarray((128, 32), dtype=nl.int32, buffer=nl.sbuf)
+nisa.tensor_copy(dst=wide, src=packed)
+made = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)
+for i in range(32):
+    nisa.tensor_scalar(dst=made[:, 2 * i:2 * i + 1], data=wide[:, i:i + 1], op0=nl.bitwise_and, operand0=15)
+    nisa.tensor_scalar(dst=made[:, 2 * i + 1:2 * i + 2], data=wide[:, i:i + 1], op0=nl.right_shift, operand0=4)
+nisa.tensor_scalar(dst=made, data=made, op0=nl.subtract, operand0=8.0, op1=nl.multiply, operand1=factor)
+nl.store(out, made)
 """)
-BITS = nki_kernel("""def kernel(x):
-    out = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.shared_hbm)
-    made = nl.ndarray(x.shape, dtype=nl.{dtype}, buffer=nl.sbuf)
-    nisa.tensor_scalar(dst=made, data=nl.load(x), op0=nl.{name}, operand0={number})
-    nl.store(out, nl.copy(made, dtype=nl.float32))
-    return out
+BITS = nki_of("x", dtype="nl.float32")("""
+made = nl.ndarray(x.shape, dtype=nl.{dtype}, buffer=nl.sbuf)
+nisa.tensor_scalar(dst=made, data=nl.load(x), op0=nl.{name}, operand0={number})
+nl.store(out, nl.copy(made, dtype=nl.float32))
 """)
-SWAPPED = nki_kernel("""def kernel(x):
-    out = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.shared_hbm)
-    tile = nl.load(x)
-    high, low, made = (nl.ndarray(x.shape, dtype=nl.uint8, buffer=nl.sbuf) for _ in range(3))
-    nisa.tensor_scalar(dst=high, data=tile, op0=nl.bitwise_and, operand0=15, op1=nl.left_shift, operand1=4)
-    nisa.tensor_scalar(dst=low, data=tile, op0=nl.right_shift, operand0=4)
-    nisa.tensor_tensor(dst=made, data1=low, data2=high, op=nl.bitwise_or)
-    nl.store(out, nl.copy(made, dtype=nl.float32))
-    return out
+SWAPPED = nki_of("x", dtype="nl.float32")("""
+tile = nl.load(x)
+high, low, made = (nl.ndarray(x.shape, dtype=nl.uint8, buffer=nl.sbuf) for _ in range(3))
+nisa.tensor_scalar(dst=high, data=tile, op0=nl.bitwise_and, operand0=15, op1=nl.left_shift, operand1=4)
+nisa.tensor_scalar(dst=low, data=tile, op0=nl.right_shift, operand0=4)
+nisa.tensor_tensor(dst=made, data1=low, data2=high, op=nl.bitwise_or)
+nl.store(out, nl.copy(made, dtype=nl.float32))
 """)
-FIRST = nki_kernel("""def kernel(x):
-    out = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.shared_hbm)
-    tile = nl.load(x)
-    top = nl.ndarray((128, 8), dtype=x.dtype, buffer=nl.sbuf)
-    nisa.max8(dst=top, src=tile)
-    at = nl.ndarray((128, 8), dtype=nl.uint32, buffer=nl.sbuf)
-    nisa.nc_find_index8(dst=at, data=tile, vals=top)
-    nl.store(out, nl.copy(at[:, {0}:{0} + 1], dtype=nl.float32))
-    return out
+FIRST = nki_of("x", shape="(128, 1)", dtype="nl.float32")("""
+tile = nl.load(x)
+top = nl.ndarray((128, 8), dtype=x.dtype, buffer=nl.sbuf)
+nisa.max8(dst=top, src=tile)
+at = nl.ndarray((128, 8), dtype=nl.uint32, buffer=nl.sbuf)
+nisa.nc_find_index8(dst=at, data=tile, vals=top)
+nl.store(out, nl.copy(at[:, {0}:{0} + 1], dtype=nl.float32))
 """)
-EXTREME = nki_kernel("""def kernel(x):
-    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    tile = nl.load(x)
-    made = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.sbuf)
-    most = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
-    nisa.memset(dst=most, value={first})
-    for t in range(x.shape[1]):
-        nisa.tensor_tensor(dst=most, data1=most, data2=tile[:, t:t + 1], op=nl.{name})
-        nisa.tensor_copy(dst=made[:, t:t + 1], src=most)
-    nl.store(out, made)
-    return out
+EXTREME = nki_of("x")("""
+tile = nl.load(x)
+made = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.sbuf)
+most = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+nisa.memset(dst=most, value={first})
+for t in range(x.shape[1]):
+    nisa.tensor_tensor(dst=most, data1=most, data2=tile[:, t:t + 1], op=nl.{name})
+    nisa.tensor_copy(dst=made[:, t:t + 1], src=most)
+nl.store(out, made)
 """)
 RNG = np.random.default_rng(4)
 SCALE = RNG.normal(size=(128, 1)).astype(np.float32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ml_dtypes
 import numpy as np
-from kernel_heads import nki_kernel
+from kernel_heads import nki_of
 from lifted_text import traced
 
 from accelopt.algorithm.least_work import least_work
@@ -15,17 +15,15 @@ from accelopt.sim import compute
 from accelopt.sim.timing import profile
 from tests.algorithm.evaluation import evaluate
 
-KERNEL = nki_kernel("""def kernel(xT, w):
-    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
-    x = nl.ndarray((128, 16, 128), dtype=xT.dtype, buffer=nl.sbuf)
-    nisa.dma_copy(dst=x, src=xT.ap([[128, 128], [128 * 128, 16], [1, 128]]))
-    ws = nl.ndarray((128, 16, 512), dtype=w.dtype, buffer=nl.sbuf)
-    nisa.dma_copy(dst=ws, src=w.ap([[512, 128], [128 * 512, 16], [1, 512]]))
-    acc = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
-    for j in range(0, 16, STEP):
-        PRODUCT
-    nl.store(out, nl.copy(acc))
-    return out
+KERNEL = nki_of("xT, w", shape="(128, 512)", dtype="nl.float32")("""
+x = nl.ndarray((128, 16, 128), dtype=xT.dtype, buffer=nl.sbuf)
+nisa.dma_copy(dst=x, src=xT.ap([[128, 128], [128 * 128, 16], [1, 128]]))
+ws = nl.ndarray((128, 16, 512), dtype=w.dtype, buffer=nl.sbuf)
+nisa.dma_copy(dst=ws, src=w.ap([[512, 128], [128 * 512, 16], [1, 512]]))
+acc = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
+for j in range(0, 16, STEP):
+    PRODUCT
+nl.store(out, nl.copy(acc))
 """)
 SINGLE = "nisa.nc_matmul(dst=acc, stationary=x[:, j, :], moving=ws[:, j, :], accumulate=j > 0)"
 DOUBLE = SINGLE.replace("j, :]", "j:j + 2, :]").replace(

@@ -7,7 +7,7 @@ import itertools
 
 import numpy as np
 import pytest
-from kernel_heads import nki_kernel
+from kernel_heads import nki_of
 from lifted_text import lifted
 
 from accelopt.algorithm.addresses import GuardedAddress, solve, subscripts
@@ -15,18 +15,16 @@ from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.notation import algorithm_text
 from accelopt.algorithm.values import never, without_floors
 
-KERNEL = nki_kernel("""def kernel(a):
-    out = nl.ndarray((128, {step} * 8), dtype=a.dtype, buffer=nl.shared_hbm)
-    tile = nl.load(a)
-    made = nl.ndarray((128, {step} * 8), dtype=a.dtype, buffer=nl.sbuf)
-    for i in nl.affine_range(8):
-        nisa.activation(dst=made[:, {step} * i], op=nl.exp, data=tile[:, i])
-        for j in nl.static_range(1, {step}):
-            nisa.tensor_tensor(
-                dst=made[:, {step} * i + j], data1=tile[:, i], data2=tile[:, 7 - i], op=nl.add)
-    {after}
-    nl.store(out, made)
-    return out
+KERNEL = nki_of("a", shape="(128, {step} * 8)")("""
+tile = nl.load(a)
+made = nl.ndarray((128, {step} * 8), dtype=a.dtype, buffer=nl.sbuf)
+for i in nl.affine_range(8):
+    nisa.activation(dst=made[:, {step} * i], op=nl.exp, data=tile[:, i])
+    for j in nl.static_range(1, {step}):
+        nisa.tensor_tensor(
+            dst=made[:, {step} * i + j], data1=tile[:, i], data2=tile[:, 7 - i], op=nl.add)
+{after}
+nl.store(out, made)
 """)
 SUM = "nisa.tensor_scalar(dst=made, data=made, op0=nl.multiply, operand0=nl.sum(made, axis=1, keepdims=True))"
 SOME = "nisa.tensor_scalar(dst=made[:, 0:{step}], data=made[:, 0:{step}], op0=nl.multiply, operand0=2.0)"

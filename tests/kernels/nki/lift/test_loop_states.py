@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernel_heads import nki_kernel
+from kernel_heads import nki_kernel, nki_of
 from lifted_text import lifted
 
 from accelopt.algorithm.ir import Apply, parts_in
 from accelopt.algorithm.notation import algorithm_text
 
-COUNTS = nki_kernel("""def kernel(x):
-    out = nl.ndarray((128, 4), dtype=nl.float32, buffer=nl.shared_hbm)
-    counts = nl.zeros((128, 4), dtype=nl.float32, buffer=nl.sbuf)
-    for t in range(x.shape[0] // 128):
-        tile = nl.load(x[t * 128:(t + 1) * 128, :])
-        for b in range(4):
-            above = nl.ndarray(tile.shape, dtype=nl.float32, buffer=nl.sbuf)
-            nisa.tensor_scalar(dst=above, data=tile, op0=nl.greater, operand0=0.5 * b)
-            n = nl.sum(above, axis=1, keepdims=True)
-            nisa.tensor_tensor(dst=counts[:, b:b + 1], data1=counts[:, b:b + 1], data2=n, op=nl.add)
-    nl.store(out, counts)
-    return out
+COUNTS = nki_of("x", shape="(128, 4)", dtype="nl.float32")("""
+counts = nl.zeros((128, 4), dtype=nl.float32, buffer=nl.sbuf)
+for t in range(x.shape[0] // 128):
+    tile = nl.load(x[t * 128:(t + 1) * 128, :])
+    for b in range(4):
+        above = nl.ndarray(tile.shape, dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_scalar(dst=above, data=tile, op0=nl.greater, operand0=0.5 * b)
+        n = nl.sum(above, axis=1, keepdims=True)
+        nisa.tensor_tensor(dst=counts[:, b:b + 1], data1=counts[:, b:b + 1], data2=n, op=nl.add)
+nl.store(out, counts)
 """)
 """A sum for each of four columns, which one loop carries."""
 LEFT = nki_kernel("""def kernel(x):
@@ -40,41 +38,35 @@ LEFT = nki_kernel("""def kernel(x):
     return out
 """)
 """A sum over what another state of the loop, a recurrence, leaves."""
-HALVES = nki_kernel("""def kernel(x):
-    out = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.shared_hbm)
-    sums = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.psum)
-    tiles = [nl.load(x[k * 128:(k + 1) * 128, :]) for k in range(4)]
-    for half in range(2):
-        rows = slice(64 * half, 64 * half + 64)
-        for k in range(4):
-            nisa.nc_matmul(dst=sums[rows, :], stationary=tiles[k][:, rows], moving=tiles[k][:, 128:192], accumulate=k > 0)
-    nl.store(out, nl.copy(sums))
-    return out
+HALVES = nki_of("x", shape="(128, 64)", dtype="nl.float32")("""
+sums = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.psum)
+tiles = [nl.load(x[k * 128:(k + 1) * 128, :]) for k in range(4)]
+for half in range(2):
+    rows = slice(64 * half, 64 * half + 64)
+    for k in range(4):
+        nisa.nc_matmul(dst=sums[rows, :], stationary=tiles[k][:, rows], moving=tiles[k][:, 128:192], accumulate=k > 0)
+nl.store(out, nl.copy(sums))
 """)
 """Two loops over the same steps, each of which sums half of the rows."""
-PARTS = nki_kernel("""def kernel(x):
-    out = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.shared_hbm)
-    tile = nl.load(x[0:128, :])
-    sums = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.psum)
-    nisa.nc_matmul(dst=sums, stationary=tile[:, 0:128], moving=tile[:, 64:192])
-    most = nl.max(nl.copy(sums), axis=1, keepdims=True)
-    first = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
-    nisa.tensor_scalar(dst=first, data=sums[:, 3:4], op0=nl.equal, operand0=most)
-    nl.store(out, first)
-    return out
+PARTS = nki_of("x", shape="(128, 1)", dtype="nl.float32")("""
+tile = nl.load(x[0:128, :])
+sums = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.psum)
+nisa.nc_matmul(dst=sums, stationary=tile[:, 0:128], moving=tile[:, 64:192])
+most = nl.max(nl.copy(sums), axis=1, keepdims=True)
+first = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+nisa.tensor_scalar(dst=first, data=sums[:, 3:4], op0=nl.equal, operand0=most)
+nl.store(out, first)
 """)
 """One element of a product beside the largest of it: the same product."""
-STEPS = nki_kernel("""def kernel(x):
-    out = nl.ndarray((128, 24), dtype=nl.float32, buffer=nl.shared_hbm)
-    tile = nl.load(x[0:128, 0:24])
-    state = nl.ndarray((128, 24), dtype=nl.float32, buffer=nl.sbuf)
-    nisa.tensor_copy(dst=state[:, 0:1], src=tile[:, 0:1])
-    for t in range(1, 24):
-        kept = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
-        nisa.tensor_tensor(dst=kept, data1=state[:, t - 1:t], data2=tile[:, t:t + 1], op=nl.multiply)
-        nisa.tensor_tensor(dst=state[:, t:t + 1], data1=kept, data2=tile[:, t:t + 1], op=nl.add)
-    nl.store(out, state)
-    return out
+STEPS = nki_of("x", shape="(128, 24)", dtype="nl.float32")("""
+tile = nl.load(x[0:128, 0:24])
+state = nl.ndarray((128, 24), dtype=nl.float32, buffer=nl.sbuf)
+nisa.tensor_copy(dst=state[:, 0:1], src=tile[:, 0:1])
+for t in range(1, 24):
+    kept = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_tensor(dst=kept, data1=state[:, t - 1:t], data2=tile[:, t:t + 1], op=nl.multiply)
+    nisa.tensor_tensor(dst=state[:, t:t + 1], data1=kept, data2=tile[:, t:t + 1], op=nl.add)
+nl.store(out, state)
 """)
 """The states of a recurrence themselves, none of which is computed of the one before again."""
 GIVEN = np.random.default_rng(7).normal(size=(512, 192)).astype(np.float32)

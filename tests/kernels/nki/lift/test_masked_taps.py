@@ -6,33 +6,29 @@ import math
 
 import numpy as np
 import pytest
-from kernel_heads import neuronxcc_kernel, nki_kernel
+from kernel_heads import neuronxcc_of, nki_of
 from lifted_text import lifted
 
 from accelopt.algorithm.contraction import contraction
 from accelopt.algorithm.ir import Reduce
 
-TAPS = neuronxcc_kernel("""def kernel(x, w):
-    out = nl.ndarray((128, 256), dtype=x.dtype, buffer=nl.shared_hbm)
-    acc = nl.zeros((128, 256), dtype=nl.float32, buffer=nl.psum)
-    i_p, i_f = nl.arange(128)[:, None], nl.arange(256)[None, :]
-    for k in nl.{loop}(3):
-        place = i_f + {step} * k - {step}
-        part = nl.zeros((128, 256), dtype=x.dtype, buffer=nl.sbuf)
-        part[i_p, i_f] = nl.load(x[i_p, place], mask=(place >= 0) & (place < 256))
-        acc += nl.matmul(nl.load(w[k]), part, transpose_x=True)
-    nl.store(out, acc)
-    return out
+TAPS = neuronxcc_of("x, w", shape="(128, 256)")("""
+acc = nl.zeros((128, 256), dtype=nl.float32, buffer=nl.psum)
+i_p, i_f = nl.arange(128)[:, None], nl.arange(256)[None, :]
+for k in nl.{loop}(3):
+    place = i_f + {step} * k - {step}
+    part = nl.zeros((128, 256), dtype=x.dtype, buffer=nl.sbuf)
+    part[i_p, i_f] = nl.load(x[i_p, place], mask=(place >= 0) & (place < 256))
+    acc += nl.matmul(nl.load(w[k]), part, transpose_x=True)
+nl.store(out, acc)
 """)
-LOOKED_UP = nki_kernel("""def kernel(x, at):
-    out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
-    kept = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.private_hbm)
-    nl.store(kept, nl.exp(nl.load(x)))
-    found = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.sbuf)
-    rows = kept.ap([[64, 128], [1, 64]], offset=0, vector_offset=nl.load(at), indirect_dim=0)
-    nisa.dma_copy(dst=found, src=rows)
-    nl.store(out, found)
-    return out
+LOOKED_UP = nki_of("x, at", shape="(128, 64)")("""
+kept = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.private_hbm)
+nl.store(kept, nl.exp(nl.load(x)))
+found = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.sbuf)
+rows = kept.ap([[64, 128], [1, 64]], offset=0, vector_offset=nl.load(at), indirect_dim=0)
+nisa.dma_copy(dst=found, src=rows)
+nl.store(out, found)
 """)
 DRAWN = np.random.default_rng(2)
 

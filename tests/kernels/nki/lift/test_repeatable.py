@@ -7,17 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kernel_heads import nki_kernel
+from kernel_heads import nki_of
 
-KERNEL = nki_kernel("""def kernel(x):
-    out = nl.ndarray((128, 14), dtype=x.dtype, buffer=nl.shared_hbm)
-    tile = nl.load(x)
-    made = nl.ndarray((128, 14), dtype=x.dtype, buffer=nl.sbuf)
-    for i in range(7):
-        nisa.activation(dst=made[:, i], op=nl.exp, data=tile[:, i])
-        nisa.activation(dst=made[:, i + 7], op=nl.square, data=tile[:, i + 1])
-    nl.store(out, made)
-    return out
+KERNEL = nki_of("x", shape="(128, 14)")("""
+tile = nl.load(x)
+made = nl.ndarray((128, 14), dtype=x.dtype, buffer=nl.sbuf)
+for i in range(7):
+    nisa.activation(dst=made[:, i], op=nl.exp, data=tile[:, i])
+    nisa.activation(dst=made[:, i + 7], op=nl.square, data=tile[:, i + 1])
+nl.store(out, made)
 """)
 EXPLAINED = """import sys
 import numpy as np

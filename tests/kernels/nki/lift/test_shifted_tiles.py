@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_heads import nki_kernel
+from kernel_heads import nki_kernel, nki_of
 from lifted_text import check_nests, lifted, traced
 
 from accelopt.algorithm.element_work import element_work
@@ -78,12 +78,10 @@ def test_each_pass_of_a_blur_is_a_definition(dtype: str) -> None:
 
 def test_what_is_read_once_is_no_definition() -> None:
     """Halves of a tile are no shifted reads, and a tile that is read at one place is computed there."""
-    text = nki_kernel("""def kernel(x):
-    out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
-    tile = nl.exp(nl.load(x))
-    low, high = tile[:, 0:64], tile[:, 64:128]
-    nl.store(out, nl.add(nl.multiply(low, 2.0), high))
-    return out
+    text = nki_of("x", shape="(128, 64)")("""
+tile = nl.exp(nl.load(x))
+low, high = tile[:, 0:64], tile[:, 64:128]
+nl.store(out, nl.add(nl.multiply(low, 2.0), high))
 """)
     x = np.random.default_rng(1).normal(size=(128, 128)).astype(np.float32)
     assert len(lifted(text, [x]).algorithm.definitions) == 1

@@ -5,19 +5,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernel_heads import nki_kernel
+from kernel_heads import nki_of
 from lifted_text import lifted, traced
 
 from accelopt.algorithm.notation import algorithm_text
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifting import lift
 
-KERNEL = nki_kernel("""def kernel(a):
-    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-    t, u = nl.load(a), nl.load(a)
-    nisa.nc_stream_shuffle(dst=u, src=t{part}, shuffle_mask={table})
-    nl.store(out, u)
-    return out
+KERNEL = nki_of("a")("""
+t, u = nl.load(a), nl.load(a)
+nisa.nc_stream_shuffle(dst=u, src=t{part}, shuffle_mask={table})
+nl.store(out, u)
 """)
 TABLES = {
     "one row": [0] * 32,
@@ -45,13 +43,11 @@ def test_partitions_that_the_source_does_not_have_have_no_algorithm() -> None:
         lift(program)
 
 
-ROW_ON_ALL_PARTITIONS = nki_kernel("""def kernel(a, g):
-    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-    row, rows = nl.load(g), nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
-    for q in range(2):
-        nisa.nc_stream_shuffle(dst=rows[q * 32:(q + 1) * 32, :], src=row, shuffle_mask=[0] * 32)
-    nl.store(out, nl.multiply(nl.load(a), rows))
-    return out
+ROW_ON_ALL_PARTITIONS = nki_of("a, g")("""
+row, rows = nl.load(g), nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
+for q in range(2):
+    nisa.nc_stream_shuffle(dst=rows[q * 32:(q + 1) * 32, :], src=row, shuffle_mask=[0] * 32)
+nl.store(out, nl.multiply(nl.load(a), rows))
 """)
 
 

@@ -6,7 +6,7 @@ Evidence: `evaluate` of what is lifted against NumPy's own, in fp64.
 from __future__ import annotations
 
 import numpy as np
-from kernel_heads import nki_kernel
+from kernel_heads import nki_of
 from lifted_text import traced
 
 from accelopt.algorithm.contraction import contraction
@@ -35,20 +35,18 @@ def kernel(x):
     nl.store(out, turned(xt, x.shape[1]))
     return out
 """
-CHUNKS = nki_kernel("""def kernel(k, v, w):
-    out = nl.ndarray((4, 64, 32), dtype=v.dtype, buffer=nl.shared_hbm)
-    wt = nl.load(w)
-    state = nl.zeros((64, 32), dtype=nl.float32, buffer=nl.sbuf)
-    for c in range(4):
-        nl.store(out[c], state)
-        kt = nl.load(k[c])
-        kw = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)
-        nisa.tensor_scalar(dst=kw, data=kt, op0=nl.multiply, operand0=wt)
-        p = nl.ndarray((64, 32), dtype=nl.float32, buffer=nl.psum)
-        nisa.nc_matmul(dst=p, stationary=kw, moving=nl.load(v[c]))
-        nisa.tensor_scalar(dst=state, data=state, op0=nl.multiply, operand0=0.5)
-        nisa.tensor_tensor(dst=state, data1=state, data2=p, op=nl.add)
-    return out
+CHUNKS = nki_of("k, v, w", shape="(4, 64, 32)", dtype="v.dtype")("""
+wt = nl.load(w)
+state = nl.zeros((64, 32), dtype=nl.float32, buffer=nl.sbuf)
+for c in range(4):
+    nl.store(out[c], state)
+    kt = nl.load(k[c])
+    kw = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_scalar(dst=kw, data=kt, op0=nl.multiply, operand0=wt)
+    p = nl.ndarray((64, 32), dtype=nl.float32, buffer=nl.psum)
+    nisa.nc_matmul(dst=p, stationary=kw, moving=nl.load(v[c]))
+    nisa.tensor_scalar(dst=state, data=state, op0=nl.multiply, operand0=0.5)
+    nisa.tensor_tensor(dst=state, data1=state, data2=p, op=nl.add)
 """)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernel_heads import neuronxcc_kernel
+from kernel_heads import function_of, neuronxcc_kernel
 from warm import computed
 
 from accelopt.kernels.nki.actions.primitive_answers import nest_of
@@ -14,13 +14,11 @@ from accelopt.kernels.nki.rescheduling.lifted_kernel import Lifted
 from tests.kernels.nki.lift.lifted_text import traced
 
 HEAD = neuronxcc_kernel("")
-MASKED_SOFTMAX = """def kernel(scores, mask):
-    out = nl.ndarray(scores.shape, dtype=scores.dtype, buffer=nl.shared_hbm)
-    s = nl.load(scores) + (nl.load(mask) - 1.0) * 1e9
-    e = nl.exp(s - nl.max(s, axis=1, keepdims=True))
-    nl.store(out, e / nl.sum(e, axis=1, keepdims=True))
-    return out
-"""
+MASKED_SOFTMAX = function_of("scores, mask")("""
+s = nl.load(scores) + (nl.load(mask) - 1.0) * 1e9
+e = nl.exp(s - nl.max(s, axis=1, keepdims=True))
+nl.store(out, e / nl.sum(e, axis=1, keepdims=True))
+""")
 RMS_AND_RESIDUAL = """def kernel(x, residual, weight):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     added = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
@@ -32,21 +30,19 @@ RMS_AND_RESIDUAL = """def kernel(x, residual, weight):
         nl.store(out[r * 128:(r + 1) * 128], h * inverse * w)
     return out, added
 """
-GROUP_NORM = """def kernel(x, gamma, beta):
-    rows, s = x.shape
-    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    given, made = x.reshape((rows // 8, 8, s)), out.reshape((rows // 8, 8, s))
-    gains, shifts = nl.load(gamma.reshape((4, 8))), nl.load(beta.reshape((4, 8)))
-    for image in nl.affine_range(rows // 32):
-        t = nl.load(given[image * 4:(image + 1) * 4])
-        centred = t - nl.mean(t, axis=(1, 2), keepdims=True)
-        y = centred * nl.rsqrt(nl.mean(centred * centred, axis=(1, 2), keepdims=True) + 1e-5)
-        result = nl.ndarray((4, 8, s), dtype=x.dtype)
-        for j in nl.affine_range(8):
-            result[:, j, :] = y[:, j, :] * gains[:, j:j + 1] + shifts[:, j:j + 1]
-        nl.store(made[image * 4:(image + 1) * 4], result)
-    return out
-"""
+GROUP_NORM = function_of("x, gamma, beta")("""
+rows, s = x.shape
+given, made = x.reshape((rows // 8, 8, s)), out.reshape((rows // 8, 8, s))
+gains, shifts = nl.load(gamma.reshape((4, 8))), nl.load(beta.reshape((4, 8)))
+for image in nl.affine_range(rows // 32):
+    t = nl.load(given[image * 4:(image + 1) * 4])
+    centred = t - nl.mean(t, axis=(1, 2), keepdims=True)
+    y = centred * nl.rsqrt(nl.mean(centred * centred, axis=(1, 2), keepdims=True) + 1e-5)
+    result = nl.ndarray((4, 8, s), dtype=x.dtype)
+    for j in nl.affine_range(8):
+        result[:, j, :] = y[:, j, :] * gains[:, j:j + 1] + shifts[:, j:j + 1]
+    nl.store(made[image * 4:(image + 1) * 4], result)
+""")
 RAGGED_MEAN = """def kernel(x):
     n, d = x.shape
     out = nl.ndarray((n, 1), dtype=x.dtype, buffer=nl.shared_hbm)
@@ -57,19 +53,17 @@ RAGGED_MEAN = """def kernel(x):
         nl.store(out[t * 128 + i_p, i_1], nl.mean(rows, axis=1, keepdims=True, mask=ok), mask=ok)
     return out
 """
-PAIRS = """def kernel(x, cos, sin):
-    rows, d = x.shape
-    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    i_p, i_h = nl.mgrid[0:128, 0:d // 2]
-    for r in nl.affine_range(rows // 128):
-        t, y = nl.load(x[r * 128:(r + 1) * 128]), nl.ndarray((128, d), dtype=x.dtype)
-        c, s = nl.load(cos[r * 128:(r + 1) * 128]), nl.load(sin[r * 128:(r + 1) * 128])
-        even, odd = t[i_p, i_h * 2], t[i_p, i_h * 2 + 1]
-        y[i_p, i_h * 2] = even * c - odd * s
-        y[i_p, i_h * 2 + 1] = even * s + odd * c
-        nl.store(out[r * 128:(r + 1) * 128], y)
-    return out
-"""
+PAIRS = function_of("x, cos, sin")("""
+rows, d = x.shape
+i_p, i_h = nl.mgrid[0:128, 0:d // 2]
+for r in nl.affine_range(rows // 128):
+    t, y = nl.load(x[r * 128:(r + 1) * 128]), nl.ndarray((128, d), dtype=x.dtype)
+    c, s = nl.load(cos[r * 128:(r + 1) * 128]), nl.load(sin[r * 128:(r + 1) * 128])
+    even, odd = t[i_p, i_h * 2], t[i_p, i_h * 2 + 1]
+    y[i_p, i_h * 2] = even * c - odd * s
+    y[i_p, i_h * 2 + 1] = even * s + odd * c
+    nl.store(out[r * 128:(r + 1) * 128], y)
+""")
 
 
 def rotated(x: np.ndarray, cos: np.ndarray, sin: np.ndarray) -> tuple[np.ndarray, ...]:

@@ -9,7 +9,7 @@ import re
 
 import numpy as np
 import pytest
-from kernel_heads import neuronxcc_kernel, nki_kernel
+from kernel_heads import neuronxcc_kernel, neuronxcc_of, nki_kernel
 from warm import computed
 
 from accelopt.kernels.nki.lift.failure import NotLifted
@@ -225,11 +225,9 @@ def test_what_lifts_is_scheduled_around_what_does_not(text, target, reference, o
     np.testing.assert_allclose(got, reference(*given), rtol=1e-4, atol=1e-4)
 
 
-ONE_LOOP = neuronxcc_kernel("""def kernel(x, w):
-    out = nl.ndarray((x.shape[0], 8), dtype=nl.uint32, buffer=nl.shared_hbm)
-    tile = nl.load(x)
-    nl.store(out, nisa.nc_find_index8(data=tile, vals=nisa.max8(src=tile)))
-    return out
+ONE_LOOP = neuronxcc_of("x, w", shape="(x.shape[0], 8)", dtype="nl.uint32")("""
+tile = nl.load(x)
+nl.store(out, nisa.nc_find_index8(data=tile, vals=nisa.max8(src=tile)))
 """)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kernel_heads import neuronxcc_kernel
+from kernel_heads import function_of, neuronxcc_kernel
 from warm import computed
 
 from accelopt.evaluation import Status
@@ -16,48 +16,38 @@ from accelopt.kernels.nki.nests.nest import default_nest
 from accelopt.kernels.nki.rescheduling.lifted_kernel import lifted_kernel
 
 HEAD = neuronxcc_kernel("")
-TEMPERATURE = """def kernel(x, temperature):
-    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    tile = nl.load(x) / temperature
-    powers = nl.exp(tile - nl.max(tile, axis=1, keepdims=True))
-    nl.store(out, powers / nl.sum(powers, axis=1, keepdims=True))
-    return out
-"""
-SLOPE = """def kernel(x, bias, slope):
-    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    tile = nl.load(x) + nl.load(bias) * slope
-    powers = nl.exp(tile - nl.max(tile, axis=1, keepdims=True))
-    nl.store(out, powers / nl.sum(powers, axis=1, keepdims=True))
-    return out
-"""
-FLAGS = """def kernel(x, eps=1e-6, scale=None, centred=False, parts=1):
-    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    tile = nl.load(x)
-    if centred:
-        tile = tile - nl.mean(tile, axis=1, keepdims=True)
-    first = nl.load(x[:, 0 : 256 // parts])
-    tile = tile * nl.rsqrt(nl.mean(first * first, axis=1, keepdims=True) + eps)
-    if scale is not None and scale != 0:
-        tile = tile * scale
-    nl.store(out, tile)
-    return out
-"""
+TEMPERATURE = function_of("x, temperature")("""
+tile = nl.load(x) / temperature
+powers = nl.exp(tile - nl.max(tile, axis=1, keepdims=True))
+nl.store(out, powers / nl.sum(powers, axis=1, keepdims=True))
+""")
+SLOPE = function_of("x, bias, slope")("""
+tile = nl.load(x) + nl.load(bias) * slope
+powers = nl.exp(tile - nl.max(tile, axis=1, keepdims=True))
+nl.store(out, powers / nl.sum(powers, axis=1, keepdims=True))
+""")
+FLAGS = function_of("x, eps=1e-6, scale=None, centred=False, parts=1")("""
+tile = nl.load(x)
+if centred:
+    tile = tile - nl.mean(tile, axis=1, keepdims=True)
+first = nl.load(x[:, 0 : 256 // parts])
+tile = tile * nl.rsqrt(nl.mean(first * first, axis=1, keepdims=True) + eps)
+if scale is not None and scale != 0:
+    tile = tile * scale
+nl.store(out, tile)
+""")
 BRANCHES = TEMPERATURE.replace("temperature):", "temperature, halved=False):").replace(
     "    powers =", "    if halved:\n        tile = tile * 0.5\n    powers ="
 )
-CAP = """def kernel(x, cap):
-    out = nl.ndarray((128, 1), dtype=x.dtype, buffer=nl.shared_hbm)
-    capped = nl.tanh(nl.load(x) * (1.0 / cap)) * cap
-    nl.store(out, nl.sum(capped, axis=1, keepdims=True))
-    return out
-"""
-SMOOTHED = """def kernel(x, smoothing):
-    out = nl.ndarray((128, 1), dtype=x.dtype, buffer=nl.shared_hbm)
-    tile = nl.load(x)
-    least, total = nl.min(tile, axis=1, keepdims=True), nl.sum(tile, axis=1, keepdims=True)
-    nl.store(out, least * FACTOR - total * (smoothing / 256))
-    return out
-"""
+CAP = function_of("x, cap", shape="(128, 1)")("""
+capped = nl.tanh(nl.load(x) * (1.0 / cap)) * cap
+nl.store(out, nl.sum(capped, axis=1, keepdims=True))
+""")
+SMOOTHED = function_of("x, smoothing", shape="(128, 1)")("""
+tile = nl.load(x)
+least, total = nl.min(tile, axis=1, keepdims=True), nl.sum(tile, axis=1, keepdims=True)
+nl.store(out, least * FACTOR - total * (smoothing / 256))
+""")
 SHAPE = (128, 256)
 
 

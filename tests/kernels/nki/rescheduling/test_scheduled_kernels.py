@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kernel_heads import neuronxcc_kernel
+from kernel_heads import neuronxcc_kernel, neuronxcc_of
 from warm import computed
 
 from accelopt.caches import VerdictCache
@@ -39,10 +39,8 @@ NAIVE = neuronxcc_kernel('''def kernel(x, eps, gain: nl.ndarray = None):
     return out
 ''')
 
-RANDOM = neuronxcc_kernel("""def kernel(x):
-    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    nl.store(out[0:128, :], nl.add(nl.load(x[0:128, :]), nl.rand((128, 512))))
-    return out
+RANDOM = neuronxcc_of("x")("""
+nl.store(out[0:128, :], nl.add(nl.load(x[0:128, :]), nl.rand((128, 512))))
 """)
 
 
@@ -88,13 +86,11 @@ def test_a_kernel_by_schedule_has_the_name_that_its_author_gave_it(tmp_path: Pat
     )
 
 
-DIVIDED = neuronxcc_kernel("""def kernel(scores, temperature):
-    out = nl.ndarray(scores.shape, dtype=scores.dtype, buffer=nl.shared_hbm)
-    for r in nl.affine_range(2):
-        tile = nl.load(scores[r * 128 : (r + 1) * 128, :]) / temperature
-        powers = nl.exp(tile - nl.max(tile, axis=1, keepdims=True))
-        nl.store(out[r * 128 : (r + 1) * 128, :], powers / nl.sum(powers, axis=1, keepdims=True))
-    return out
+DIVIDED = neuronxcc_of("scores, temperature")("""
+for r in nl.affine_range(2):
+    tile = nl.load(scores[r * 128 : (r + 1) * 128, :]) / temperature
+    powers = nl.exp(tile - nl.max(tile, axis=1, keepdims=True))
+    nl.store(out[r * 128 : (r + 1) * 128, :], powers / nl.sum(powers, axis=1, keepdims=True))
 """)
 
 
@@ -159,11 +155,9 @@ def test_why_the_core_takes_no_kernel_by_schedule_is_said(
     assert "the simulated core takes none of the" in found.refusal
 
 
-WHOLE_SUM = neuronxcc_kernel("""def kernel(x):
-    out = nl.ndarray((1, 1), dtype=x.dtype, buffer=nl.shared_hbm)
-    row = nl.sum(nl.load(x), axis=1, keepdims=True)
-    nl.store(out, nl.sum(nl.transpose(row), axis=1, keepdims=True))
-    return out
+WHOLE_SUM = neuronxcc_of("x", shape="(1, 1)")("""
+row = nl.sum(nl.load(x), axis=1, keepdims=True)
+nl.store(out, nl.sum(nl.transpose(row), axis=1, keepdims=True))
 """)
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from kernel_heads import neuronxcc_kernel, nki_kernel
+from kernel_heads import neuronxcc_of, nki_of
 from one_road import execute
 
 from accelopt.sim import rules
@@ -16,18 +16,14 @@ from accelopt.sim.dialects.dialect import (
 from accelopt.sim.errors import KernelError
 from accelopt.sim.kernel_loading import load
 
-OLD = neuronxcc_kernel("""def kernel(a):
-    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-    nl.store(out, nl.exp(nl.load(a)))
-    return out
+OLD = neuronxcc_of("a")("""
+nl.store(out, nl.exp(nl.load(a)))
 """)
-NEW = nki_kernel("""def kernel(a):
-    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-    tile = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
-    nisa.dma_copy(dst=tile, src=a)
-    nisa.activation(dst=tile, op=nl.exp, data=tile)
-    nisa.dma_copy(dst=out, src=tile)
-    return out
+NEW = nki_of("a")("""
+tile = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
+nisa.dma_copy(dst=tile, src=a)
+nisa.activation(dst=tile, op=nl.exp, data=tile)
+nisa.dma_copy(dst=out, src=tile)
 """)
 A = np.random.default_rng(0).standard_normal((128, 64)).astype(np.float32)
 

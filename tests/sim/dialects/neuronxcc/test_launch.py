@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from kernel_lines import writing_of
 
 from accelopt.sim import compute, serial
 from accelopt.sim.dialects import neuronxcc as nki
@@ -209,14 +210,10 @@ def test_annotations_of_parameters(kernel_text, annotation):
     np.testing.assert_array_equal(kernel_text(text).module.kernel(A), A)
 
 
-ALL_REDUCE = """
-@nki.jit
-def kernel(a):
-    out = nl.ndarray((2, 128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
-    t = nl.all_reduce(nl.load(a), op=np.add, program_axes=[0], dtype=nl.float32)
-    nl.store(out[nl.program_id(0)], t)
-    return out
-"""
+ALL_REDUCE = writing_of("a", shape="(2, 128, 512)", dtype="nl.float32")("""
+t = nl.all_reduce(nl.load(a), op=np.add, program_axes=[0], dtype=nl.float32)
+nl.store(out[nl.program_id(0)], t)
+""")
 
 
 def test_a_reduction_over_one_program_is_its_own_tile(kernel_text):
@@ -226,7 +223,7 @@ def test_a_reduction_over_one_program_is_its_own_tile(kernel_text):
 def test_a_reduction_over_several_programs_says_what_to_do(kernel_text):
     with pytest.raises(Unsupported, match=r"over 2 programs.*second kernel") as refused:
         kernel_text(ALL_REDUCE).module.kernel[2](A)
-    assert refused.value.source.line == 14
+    assert refused.value.source.line == 13
 
 
 def test_the_memory_of_a_tensor_is_the_name_it_was_made_with(kernel_text):
@@ -245,15 +242,11 @@ def test_the_memory_of_a_tensor_is_the_name_it_was_made_with(kernel_text):
 def test_a_comparison_of_numbers_masks_a_tile(kernel_text):
     """Where a loop is unrolled its index is a number, and so `tile[i < 3]` a truth value (nki-samples
     `blockwise_mm.py`)."""
-    text = kernel_text("""
-        @nki.jit
-        def kernel(a):
-            out = nl.ndarray((4, nl.par_dim(128), 512), dtype=a.dtype, buffer=nl.shared_hbm)
-            for i in nl.static_range(4):
-                t = nl.zeros((128, 512), dtype=a.dtype)
-                t[...] = nl.add(nl.load(a)[i < 3], 1.0)
-                nl.store(out[i], t)
-            return out
+    text = kernel_text.of(shape="(4, nl.par_dim(128), 512)")("""
+        for i in nl.static_range(4):
+            t = nl.zeros((128, 512), dtype=a.dtype)
+            t[...] = nl.add(nl.load(a)[i < 3], 1.0)
+            nl.store(out[i], t)
         """)
     assert np.array_equal(text.run(A), np.stack([A + 1, A + 1, A + 1, 0 * A]))
 

@@ -74,14 +74,11 @@ INTEGER = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", UNARY)
+@pytest.mark.parametrize("name", UNARY | POSITIVE)
 def test_unary(kernel_text, name):
-    assert np.allclose(evaluate(kernel_text, f"nl.{name}(t)"), UNARY[name](X), atol=2e-6)
-
-
-@pytest.mark.parametrize("name", POSITIVE)
-def test_unary_of_positive_numbers(kernel_text, name):
-    assert np.allclose(evaluate(kernel_text, f"nl.{name}(t)", x=P), POSITIVE[name](P), rtol=1e-5)
+    x, near = (P, {"rtol": 1e-5}) if name in POSITIVE else (X, {"atol": 2e-6})
+    found = evaluate(kernel_text, f"nl.{name}(t)", x=x)
+    assert np.allclose(found, (UNARY | POSITIVE)[name](x), **near)
 
 
 @pytest.mark.parametrize("name", BINARY)
@@ -197,31 +194,22 @@ def test_isa(kernel_text, call):
     assert np.allclose(evaluate(kernel_text, call), ISA[call], rtol=1e-4, atol=1e-5)
 
 
+# Beside those of `test_check_instructions`, too.
 IN_PLACE = {
     "nisa.activation_reduce(nl.exp, t, reduce_op=np.add, reduce_res=r)":
         np.exp(X).sum(1, keepdims=True),
-    "nisa.tensor_scalar_reduce(data=t, op0=nl.abs, operand0=0.0, reduce_op=nl.max, reduce_res=r)":
-        np.abs(X).max(1, keepdims=True),
     "nisa.dma_copy(dst=r, src=c)": C,
-    "nisa.tensor_copy_predicated(src=v, dst=r, predicate=nl.less(v, 0.5, dtype=nl.uint8))":
-        np.where(C < 0.5, C, 0),
-    "nisa.nc_stream_shuffle(v, r, [(i + 1) % 32 for i in range(32)])":
-        C.reshape(4, 32)[:, (np.arange(32) + 1) % 32].reshape(128, 1),
     "nisa.nc_stream_shuffle(v, r, [255] * 32)": np.zeros((128, 1)),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("call", IN_PLACE)
 def test_isa_in_place(kernel_text, call):
-    text = kernel_text(f"""
-        @nki.jit
-        def kernel(x, c):
-            t, v = nl.load(x), nl.load(c)
-            r = nl.zeros((128, 1), dtype=nl.float32)
-            {call}
-            out = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.shared_hbm)
-            nl.store(out, r)
-            return out
+    text = kernel_text.of("x, c", shape="(128, 1)", dtype="nl.float32")(f"""
+        t, v = nl.load(x), nl.load(c)
+        r = nl.zeros((128, 1), dtype=nl.float32)
+        {call}
+        nl.store(out, r)
         """)
     assert np.allclose(text.run(X, C), IN_PLACE[call], rtol=1e-5)
 

@@ -4,6 +4,7 @@ allocator page, which reuses an inner scope's addresses."""
 
 import numpy as np
 import pytest
+from kernel_lines import writing_of
 
 from accelopt.hardware import TARGETS
 from accelopt.sim import serial, timing
@@ -12,19 +13,13 @@ from accelopt.sim.errors import KernelError
 X = np.random.default_rng(0).standard_normal((128, 64)).astype(np.float32)
 
 
-def through(nki_text, body, x=X):
+def through(nki_text, body):
     """The result of a kernel that copies `x` into tile `a` at byte 0 and writes `out` from `body`."""
-    return nki_text(
-        f"""
-        @nki.jit
-        def kernel(x):
-            out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    return nki_text.of("x")(f"""
             a = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf, address=(0, 0))
             nisa.dma_copy(dst=a, src=x)
 {body}
-            return out
-        """
-    )
+    """)
 
 
 def test_a_write_through_one_name_is_seen_through_another(nki_text):
@@ -58,25 +53,19 @@ def test_bytes_are_read_in_another_format_and_at_other_partitions(nki_text):
 
 
 def test_a_bank_is_used_again_under_another_name(nki_text):
-    kernel = nki_text(
-        """
-        @nki.jit
-        def kernel(x, w):
-            out = nl.ndarray((2, 64, 64), dtype=x.dtype, buffer=nl.shared_hbm)
-            x_tile, w_tile = nl.load(x), nl.load(w)
-            tiles = []
-            for i in range(2):
-                psum = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.psum, address=(0, 4096))
-                assert psum.address == (0, 4096) and x_tile.address is None
+    kernel = nki_text.of("x, w", shape="(2, 64, 64)")("""
+        x_tile, w_tile = nl.load(x), nl.load(w)
+        tiles = []
+        for i in range(2):
+            psum = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.psum, address=(0, 4096))
+            assert psum.address == (0, 4096) and x_tile.address is None
+            nisa.nc_matmul(dst=psum, stationary=x_tile, moving=w_tile)
+            if i == 1:
                 nisa.nc_matmul(dst=psum, stationary=x_tile, moving=w_tile)
-                if i == 1:
-                    nisa.nc_matmul(dst=psum, stationary=x_tile, moving=w_tile)
-                kept = nl.ndarray((64, 64), dtype=nl.float32)
-                nisa.tensor_copy(dst=kept, src=psum)
-                nisa.dma_copy(dst=out[i], src=kept)
-            return out
-        """
-    )
+            kept = nl.ndarray((64, 64), dtype=nl.float32)
+            nisa.tensor_copy(dst=kept, src=psum)
+            nisa.dma_copy(dst=out[i], src=kept)
+        """)
     w = X[:, ::-1].copy()
     once, twice = kernel.run(X, w)
     np.testing.assert_allclose(once, X.T @ w, rtol=1e-4, atol=1e-4)
@@ -84,38 +73,28 @@ def test_a_bank_is_used_again_under_another_name(nki_text):
 
 
 def test_sums_of_products_in_loops_begin_anew_in_a_shared_bank(nki_text):
-    kernel = nki_text(
-        """
-        @nki.jit
-        def kernel(x):
-            out = nl.ndarray((3, 64, 64), dtype=x.dtype, buffer=nl.shared_hbm)
-            tile = nl.load(x)
-            for name in (0, 1):
-                for i in nl.affine_range(3):
-                    psum = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.psum, address=(0, 0))
-                    for k in nl.affine_range(2):
-                        part = tile[k * 64 : (k + 1) * 64, :]
-                        nisa.nc_matmul(dst=psum, stationary=part, moving=part)
-                    kept = nl.ndarray((64, 64), dtype=nl.float32)
-                    nisa.tensor_copy(dst=kept, src=psum)
-                    nisa.dma_copy(dst=out[i], src=kept)
-            return out
-        """
-    )
+    kernel = nki_text.of("x", shape="(3, 64, 64)")("""
+        tile = nl.load(x)
+        for name in (0, 1):
+            for i in nl.affine_range(3):
+                psum = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.psum, address=(0, 0))
+                for k in nl.affine_range(2):
+                    part = tile[k * 64 : (k + 1) * 64, :]
+                    nisa.nc_matmul(dst=psum, stationary=part, moving=part)
+                kept = nl.ndarray((64, 64), dtype=nl.float32)
+                nisa.tensor_copy(dst=kept, src=psum)
+                nisa.dma_copy(dst=out[i], src=kept)
+        """)
     np.testing.assert_allclose(kernel.run(X), np.stack([X.T @ X] * 3), rtol=1e-4, atol=1e-4)
 
 
-LOADS = """
-        @nki.jit
-        def kernel(x):
-            out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-            for i in range(16):
-                t = nl.ndarray((128, 2048), dtype=nl.float32, buffer=nl.sbuf{})
-                nisa.dma_copy(dst=t, src=x[i])
-                nisa.activation(dst=t, op=nl.exp, data=t)
-                nisa.dma_copy(dst=out[i], src=t)
-            return out
-"""
+LOADS = writing_of("x")("""
+        for i in range(16):
+            t = nl.ndarray((128, 2048), dtype=nl.float32, buffer=nl.sbuf{})
+            nisa.dma_copy(dst=t, src=x[i])
+            nisa.activation(dst=t, op=nl.exp, data=t)
+            nisa.dma_copy(dst=out[i], src=t)
+        """)
 
 
 def milliseconds(nki_text, address):

@@ -2,23 +2,20 @@
 
 import numpy as np
 import pytest
+from kernel_lines import writing_of
 
 from accelopt.sim.program import Loop
 
 A = np.random.default_rng(0).standard_normal((512, 64)).astype(np.float32)
 
-KERNEL = """
-@nki.jit
-def kernel(a):
-    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-    {before}
-    for i in {loop}:
-        t = nl.ndarray((128, 64), dtype=a.dtype, buffer=nl.sbuf)
-        nisa.dma_copy(dst=t, src=a[{rows}, :])
-        {body}
-        nisa.dma_copy(dst=out[{rows}, :], src=t)
-    return out
-"""
+KERNEL = writing_of("a")("""
+{before}
+for i in {loop}:
+    t = nl.ndarray((128, 64), dtype=a.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=t, src=a[{rows}, :])
+    {body}
+    nisa.dma_copy(dst=out[{rows}, :], src=t)
+""")
 
 
 def text(loop="range(4)", rows="i * 128 : (i + 1) * 128", body="pass", before="pass"):
@@ -67,18 +64,14 @@ def test_python_sees_every_iteration(nki_text, changes):
 
 def test_slices_may_end_at_min(nki_text):
     """Migration guide, "Deprecation of masking": slices end at min() of the tensor's size."""
-    kernel = nki_text("""
-        @nki.jit
-        def kernel(a):
-            rows = a.shape[0]
-            out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-            for i in range((rows + 127) // 128):
-                p = slice(i * 128, min(rows, i * 128 + 128))
-                t = nl.ndarray((128, 64), dtype=a.dtype, buffer=nl.sbuf)
-                count = p.stop - p.start
-                nisa.dma_copy(dst=t[0:count, :], src=a[p, :])
-                nisa.dma_copy(dst=out[p, :], src=t[0:count, :])
-            return out
+    kernel = nki_text.writing("""
+        rows = a.shape[0]
+        for i in range((rows + 127) // 128):
+            p = slice(i * 128, min(rows, i * 128 + 128))
+            t = nl.ndarray((128, 64), dtype=a.dtype, buffer=nl.sbuf)
+            count = p.stop - p.start
+            nisa.dma_copy(dst=t[0:count, :], src=a[p, :])
+            nisa.dma_copy(dst=out[p, :], src=t[0:count, :])
         """)
     assert np.array_equal(kernel.run(A[:300]), A[:300])
     assert loops(kernel.trace(A[:256]))  # every slice is whole: the loop stays one
@@ -104,15 +97,11 @@ def test_a_loop_may_be_left_early(nki_text, how):
     ],
 )
 def test_a_tile_of_one_iteration_is_there_in_the_next_and_after_the_loop(nki_text, line, expected):
-    kernel = nki_text(f"""
-        @nki.jit
-        def kernel(a):
-            out = nl.ndarray((128, 64), dtype=a.dtype, buffer=nl.shared_hbm)
-            t = nl.zeros((128, 64), dtype=a.dtype)
-            for i in range(4):
-                {line}
-            nl.store(out, t)
-            return out
+    kernel = nki_text.of(shape="(128, 64)")(f"""
+        t = nl.zeros((128, 64), dtype=a.dtype)
+        for i in range(4):
+            {line}
+        nl.store(out, t)
         """)
     np.testing.assert_allclose(kernel.run(A), expected, rtol=1e-5)
 

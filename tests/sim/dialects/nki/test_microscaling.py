@@ -7,6 +7,7 @@ in `nki/deep-dives/mxfp-matmul.rst`, and OCP Microscaling Formats 1.0 for what b
 import ml_dtypes
 import numpy as np
 import pytest
+from kernel_lines import writing_of
 
 from accelopt.hardware import TRN3
 from accelopt.sim.dialects.dialect import trace_kernel
@@ -325,15 +326,11 @@ def test_prices_are_those_of_the_documentation(nki_text):
         assert profile(program).latency_ms > 0
         times.append(priced(program, "quantize_mx", Queue.VECTOR).issue_ns)
     assert times[1] - times[0] == pytest.approx(2048 / 4 / 1.2)
-    plain = """
-        @nki.jit
-        def kernel(a, b):
-            product = nl.ndarray((16, 24), dtype=nl.float32, buffer=nl.psum)
-            nisa.nc_matmul(product, nl.load(a), nl.load(b))
-            out = nl.ndarray((16, 24), dtype=nl.float32, buffer=nl.shared_hbm)
-            nisa.dma_copy(dst=out, src=nl.copy(product))
-            return out
-        """
+    plain = writing_of("a, b", shape="(16, 24)", dtype="nl.float32")("""
+        product = nl.ndarray((16, 24), dtype=nl.float32, buffer=nl.psum)
+        nisa.nc_matmul(product, nl.load(a), nl.load(b))
+        nisa.dma_copy(dst=out, src=nl.copy(product))
+        """)
     arrays = [np.ones((128, n), BF16) for n in (16, 24)]
     one = priced(nki_text(plain).trace(*arrays, target="trn3"), "matmul", Queue.TENSOR)
     packed = nki_text(matmul_text(E4M3, E4M3)).trace(*drawn(E4M3, E4M3), target="trn3")

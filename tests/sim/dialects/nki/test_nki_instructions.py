@@ -49,54 +49,42 @@ def test_an_instruction_writes_its_destination(nki_text, lines):
 @pytest.mark.parametrize("loop", ["range(2)", "[0, 1]"])
 def test_the_first_product_overwrites_and_the_next_add(nki_text, accumulate, loop):
     """nisa.nc_matmul, "Accumulation mode"; a tile of each round is fresh."""
-    kernel = nki_text(f"""
-        @nki.jit
-        def kernel(a, b):
-            out = nl.ndarray((2, 64, 64), dtype=nl.float32, buffer=nl.shared_hbm)
-            for m in range(2):
-                product = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.psum)
-                for k in {loop}:
-                    nisa.nc_matmul(dst=product, stationary=nl.load(a[k * 64 : k * 64 + 64, :]),
-                                   moving=nl.load(b[k * 64 : k * 64 + 64, :]){accumulate})
-                nl.store(out[m], nl.copy(product))
-            return out
+    kernel = nki_text.of("a, b", shape="(2, 64, 64)", dtype="nl.float32")(f"""
+        for m in range(2):
+            product = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.psum)
+            for k in {loop}:
+                nisa.nc_matmul(dst=product, stationary=nl.load(a[k * 64 : k * 64 + 64, :]),
+                               moving=nl.load(b[k * 64 : k * 64 + 64, :]){accumulate})
+            nl.store(out[m], nl.copy(product))
         """)
     np.testing.assert_allclose(kernel.run(A, B)[1], A.T @ B, rtol=1e-4, atol=1e-4)
 
 
 def test_overwriting_ends_what_was_accumulated(nki_text):
-    kernel = nki_text("""
-        @nki.jit
-        def kernel(a, b):
-            t, u = nl.load(a), nl.load(b)
-            product = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.psum)
-            nisa.nc_matmul(product, t, t)
-            nisa.nc_matmul(product, t, u, accumulate=False)
-            nisa.nc_matmul(product, t, u)
-            out = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.shared_hbm)
-            nl.store(out, nl.copy(product))
-            return out
+    kernel = nki_text.of("a, b", shape="(64, 64)", dtype="nl.float32")("""
+        t, u = nl.load(a), nl.load(b)
+        product = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.psum)
+        nisa.nc_matmul(product, t, t)
+        nisa.nc_matmul(product, t, u, accumulate=False)
+        nisa.nc_matmul(product, t, u)
+        nl.store(out, nl.copy(product))
         """)
     np.testing.assert_allclose(kernel.run(A, B), 2 * A.T @ B, rtol=1e-4, atol=1e-4)
 
 
 def test_transfers_keep_the_order_of_elements(nki_text):
     """nisa.dma_copy: as many elements on both sides, in other shapes."""
-    kernel = nki_text("""
-        @nki.jit
-        def kernel(a):
-            t = nl.ndarray((64, 2, 64), dtype=a.dtype, buffer=nl.sbuf)
-            nisa.dma_copy(dst=t, src=a)
-            half = nl.ndarray((128, 32), dtype=a.dtype, buffer=nl.sbuf)
-            nisa.dma_copy(dst=half, src=a.reshape((2, 64, 64))[:, :, 0:32])
-            turned = nl.ndarray((64, 128), dtype=a.dtype, buffer=nl.sbuf)
-            nisa.dma_transpose(dst=turned, src=a, axes=(1, 0))
-            out = nl.ndarray((3, 8192), dtype=a.dtype, buffer=nl.shared_hbm)
-            nisa.dma_copy(dst=out[0], src=t)
-            nisa.dma_copy(dst=out[1, 0:4096], src=half)
-            nisa.dma_copy(dst=out[1, 4096:], src=half)
-            nisa.dma_copy(dst=out[2], src=turned)
-            return out
+    kernel = nki_text.of(shape="(3, 8192)")("""
+        t = nl.ndarray((64, 2, 64), dtype=a.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=t, src=a)
+        half = nl.ndarray((128, 32), dtype=a.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=half, src=a.reshape((2, 64, 64))[:, :, 0:32])
+        turned = nl.ndarray((64, 128), dtype=a.dtype, buffer=nl.sbuf)
+        nisa.dma_transpose(dst=turned, src=a, axes=(1, 0))
+        nisa.dma_copy(dst=out[0], src=t)
+        nisa.dma_copy(dst=out[1, 0:4096], src=half)
+        nisa.dma_copy(dst=out[1, 4096:], src=half)
+        nisa.dma_copy(dst=out[2], src=turned)
         """)
     out = kernel.run(A)
     assert np.array_equal(out[0], A.reshape(-1))
@@ -135,14 +123,10 @@ def test_two_cores_meet(nki_text):
 
 def test_nonzero_with_count(nki_text):
     """The vendor's example of it (SDK 2.32 `nki.isa.nonzero_with_count`): every 16th partition."""
-    kernel = nki_text("""
-        @nki.jit
-        def kernel(a):
-            out = nl.ndarray((32, 9), dtype=nl.int32, buffer=nl.shared_hbm)
-            found = nl.full((32, 9), 7, dtype=nl.int32)
-            nisa.nonzero_with_count(dst=found, src=nl.load(a), index_offset=16)
-            nl.store(out, found)
-            return out
+    kernel = nki_text.of(shape="(32, 9)", dtype="nl.int32")("""
+        found = nl.full((32, 9), 7, dtype=nl.int32)
+        nisa.nonzero_with_count(dst=found, src=nl.load(a), index_offset=16)
+        nl.store(out, found)
         """)
     found = kernel.run(np.tile(np.float32([0, 1, 1, 0, 0, 1, 0, 0]), (32, 1)))
     assert found[0].tolist() == found[16].tolist() == [17, 18, 21, -1, -1, -1, -1, -1, 3]
@@ -194,27 +178,23 @@ def test_equal_values_have_successive_positions(nki_text):
 
 
 LOOPS = """for i in nl.affine_range(2):
-        nisa.nc_matmul(ps[:, nl.ds(i * 128, 128)], x, y[:, nl.ds(i * 128, 128)])
-    for i in nl.affine_range(3):
-        nisa.nc_matmul(ps[:, nl.ds(i * 64, 64)], x, y[:, nl.ds(i * 64, 64)])
-    for i in nl.affine_range(2):
-        nisa.nc_matmul(ps[:, nl.ds(i * 128 + 256, 128)], x, y[:, nl.ds(i * 128 + 256, 128)])"""
+    nisa.nc_matmul(ps[:, nl.ds(i * 128, 128)], x, y[:, nl.ds(i * 128, 128)])
+for i in nl.affine_range(3):
+    nisa.nc_matmul(ps[:, nl.ds(i * 64, 64)], x, y[:, nl.ds(i * 64, 64)])
+for i in nl.affine_range(2):
+    nisa.nc_matmul(ps[:, nl.ds(i * 128 + 256, 128)], x, y[:, nl.ds(i * 128 + 256, 128)])"""
 OVERLAPPING = """nisa.nc_matmul(ps[:, 0:300], x, y[:, 0:300])
-    nisa.nc_matmul(ps[:, 200:512], x, y[:, 200:512])"""
+nisa.nc_matmul(ps[:, 200:512], x, y[:, 200:512])"""
 
 
 @pytest.mark.parametrize(("lines", "twice"), [(LOOPS, (0, 192)), (OVERLAPPING, (200, 300))])
 def test_products_accumulate_where_their_places_overlap(nki_text, lines, twice):
     """NKI 0.6 release notes: accumulation into overlapping PSUM regions, the pattern of convolutions."""
-    kernel = nki_text(f"""
-@nki.jit
-def kernel(a, b):
-    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
-    x, y = nl.load(a), nl.load(b)
-    ps = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
-    {lines}
-    nl.store(out, nl.copy(ps))
-    return out
+    kernel = nki_text.of("a, b", shape="(128, 512)", dtype="nl.float32")(f"""
+x, y = nl.load(a), nl.load(b)
+ps = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
+{lines}
+nl.store(out, nl.copy(ps))
 """)
     draw = np.random.default_rng(0)
     a, b = (draw.standard_normal((128, n)).astype(np.float32) for n in (128, 512))

@@ -2,22 +2,19 @@
 
 import numpy as np
 import pytest
+from kernel_lines import writing_of
 
 from accelopt.sim.errors import KernelError
 
 A = np.random.default_rng(0).standard_normal((128, 64)).astype(np.float32)
 
-KERNEL = """
-@nki.jit
-def kernel(a):
-    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-    t = nl.load(a)
-    number = nl.ndarray((128, 64), dtype=nl.int32, buffer=nl.sbuf)
-    product = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.psum)
-    {line}
-    nl.store(out, t)
-    return out
-"""
+KERNEL = writing_of("a")("""
+t = nl.load(a)
+number = nl.ndarray((128, 64), dtype=nl.int32, buffer=nl.sbuf)
+product = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.psum)
+{line}
+nl.store(out, t)
+""")
 REFUSED = {
     "nisa.activation(dst=t, op=nl.exp, data=t, mask=True)": "min[(]p0",
     "nisa.activation(dst=t, op=nl.exp, data=t, dtype=nl.float32)": "format of dst",

@@ -5,6 +5,7 @@ import re
 import ml_dtypes
 import numpy as np
 import pytest
+from kernel_lines import writing_of
 
 from accelopt.hardware import TARGETS
 from accelopt.sim.compute.trips import counted
@@ -14,17 +15,13 @@ from accelopt.sim.errors import KernelError, Unsupported
 from accelopt.sim.timing import profile
 
 A = np.arange(128 * 16, dtype=np.float32).reshape(128, 16)
-KERNEL = """
-    @nki.jit
-    def kernel(a):
-        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-        number = nl.zeros((1, 1), dtype=nl.int32, buffer=nl.sbuf)
-        t = nl.load(a)
-        register = nisa.register_alloc(3)
-        {lines}
-        nl.store(out, t)
-        return out
-"""
+KERNEL = writing_of("a")("""
+number = nl.zeros((1, 1), dtype=nl.int32, buffer=nl.sbuf)
+t = nl.load(a)
+register = nisa.register_alloc(3)
+{lines}
+nl.store(out, t)
+""")
 OLDEST = {
     "nisa.dma_copy(t, a, dst_rmw_op=nl.add)": "Use nisa.dma_compute",
     "nisa.dma_compute(t, [a, t], [1.0, 1.0], nl.add)": r"dma_compute\(dst, srcs, reduce_op, scales=None",
@@ -49,7 +46,7 @@ REMOVED = {
 
 
 def kernel(nki_text, *lines):
-    return nki_text(KERNEL.format(lines="\n        ".join(lines)))
+    return nki_text(KERNEL.format(lines="\n    ".join(lines)))
 
 
 @pytest.mark.parametrize("since", LINES)
@@ -74,7 +71,7 @@ def test_what_a_version_removed_is_told_by_use_and_refused_where_it_is_gone(nki_
         kernel(nki_text, line).trace(A, version="0.7")
     with pytest.raises(KernelError, match=r"no version of NKI has both .* 0.7") as refused:
         kernel(nki_text, line, LINES["0.7"]).trace(A)
-    assert "(the other is in line 12)" in str(refused.value)
+    assert "(the other is in line 11)" in str(refused.value)
     assert REMOVED[line] in refused.value.mend
 
 
@@ -106,11 +103,9 @@ def test_an_older_name_of_a_size_is_of_every_version(nki_text):
 
 def test_an_import_of_collectives_is_no_launch_of_ranks(nki_text):
     """An error is told of the arguments as they were given, where no collective was come to."""
-    line = "import nki.collectives as ncc\n        t.reshape((128, 15))"
+    line = "import nki.collectives as ncc\n    t.reshape((128, 15))"
     with pytest.raises(KernelError, match=r"cannot reshape \(128, 16\) to \(128, 15\)"):
-        nki_text(
-            "import nki.collectives as ncc\n" + KERNEL.format(lines=line).replace("\n    ", "\n")
-        ).trace(A)
+        nki_text("import nki.collectives as ncc\n" + KERNEL.format(lines=line)).trace(A)
 
 
 def test_a_transpose_into_lower_rank_was_padded_before_it_was_refused(nki_text):
@@ -215,29 +210,25 @@ def test_scalars_are_32_bits_wide_and_index_and_bound(nki_text):
 def test_grids_navigate_tiles_and_blocks(nki_text, shape):
     """SDK 2.33, nl.tiles and nl.blocks: coordinates count tiles or blocks, what is left at the end is
     clamped, `.data` is the operand; nl.alloc_tiles is one allocation."""
-    text = nki_text("""
-        @nki.jit
-        def kernel(src):
-            tile, block = (128, 256), (2, 2)
-            out = nl.ndarray(src.shape, dtype=src.dtype, buffer=nl.shared_hbm)
-            there = nl.blocks(src, tile_shape=tile, block_shape=block)
-            to = nl.blocks(out, tile_shape=tile, block_shape=block)
-            for i in range(there.shape[0]):
-                for j in range(there.shape[1]):
-                    block_of = there[i, j]
-                    kept = nl.alloc_tiles(
-                        tile_shape=tile, element_shape=block_of.element_shape, buffer=nl.sbuf, dtype=src.dtype
-                    )
-                    tiles, results = nl.tiles(block_of), nl.tiles(to[i, j])
-                    assert tiles.shape == kept.shape == results.shape
-                    for r in range(tiles.shape[0]):
-                        nisa.dma_copy(dst=kept[r].data, src=tiles[r].data)
-                        for c in range(tiles.shape[1]):
-                            part = kept[r, c].data
-                            nisa.tensor_scalar(dst=part, data=part, op0=nl.multiply, operand0=2.0)
-                            nisa.dma_copy(dst=results[r, c].data, src=part)
-            return out
-    """)
+    text = nki_text.of("src")("""
+        tile, block = (128, 256), (2, 2)
+        there = nl.blocks(src, tile_shape=tile, block_shape=block)
+        to = nl.blocks(out, tile_shape=tile, block_shape=block)
+        for i in range(there.shape[0]):
+            for j in range(there.shape[1]):
+                block_of = there[i, j]
+                kept = nl.alloc_tiles(
+                    tile_shape=tile, element_shape=block_of.element_shape, buffer=nl.sbuf, dtype=src.dtype
+                )
+                tiles, results = nl.tiles(block_of), nl.tiles(to[i, j])
+                assert tiles.shape == kept.shape == results.shape
+                for r in range(tiles.shape[0]):
+                    nisa.dma_copy(dst=kept[r].data, src=tiles[r].data)
+                    for c in range(tiles.shape[1]):
+                        part = kept[r, c].data
+                        nisa.tensor_scalar(dst=part, data=part, op0=nl.multiply, operand0=2.0)
+                        nisa.dma_copy(dst=results[r, c].data, src=part)
+        """)
     a = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     assert (text.run(a) == 2 * a).all()
 
@@ -245,26 +236,20 @@ def test_grids_navigate_tiles_and_blocks(nki_text, shape):
 def test_what_a_grid_says_of_itself(nki_text):
     """Shapes, steps and remainders of a (300, 700) tensor in tiles of (128, 256), slices, a leading
     dimension without tiles; what cannot be one operand is refused."""
-    text = nki_text(
-        """
-        @nki.jit
-        def kernel(a, b):
-            out = nl.ndarray((2, 2), dtype=a.dtype, buffer=nl.shared_hbm)
-            grid = nl.tiles(a, tile_shape=(128, 256))
-            last, middle = grid[2, -1], grid[1:3, 1]
-            assert grid.shape == (3, 3) and grid.index_step_elements == (128, 256)
-            assert last.shape == () and last.element_shape == (44, 188) and last.is_remainder
-            assert not grid[0, 0].is_remainder and middle.shape == (2,)
-            assert middle.element_shape == (172, 256) and middle.data.shape == (172, 256)
-            slabs = nl.tiles(b, tile_shape=(2, 2))
-            assert slabs.shape == (3, 2, 2) and slabs[1, 0, 1].data.shape == (2, 2)
-            blocks = nl.blocks(grid, block_shape=(2, 3))
-            assert blocks.shape == (2, 1) and blocks.block_shape == (2, 3)
-            assert blocks[0].tile_shape == (128, 256) and blocks[0].buffer == a.buffer
-            nl.store(out, nl.load(slabs[1, 0, 1].data))
-            return out
-    """
-    )
+    text = nki_text.of("a, b", shape="(2, 2)")("""
+        grid = nl.tiles(a, tile_shape=(128, 256))
+        last, middle = grid[2, -1], grid[1:3, 1]
+        assert grid.shape == (3, 3) and grid.index_step_elements == (128, 256)
+        assert last.shape == () and last.element_shape == (44, 188) and last.is_remainder
+        assert not grid[0, 0].is_remainder and middle.shape == (2,)
+        assert middle.element_shape == (172, 256) and middle.data.shape == (172, 256)
+        slabs = nl.tiles(b, tile_shape=(2, 2))
+        assert slabs.shape == (3, 2, 2) and slabs[1, 0, 1].data.shape == (2, 2)
+        blocks = nl.blocks(grid, block_shape=(2, 3))
+        assert blocks.shape == (2, 1) and blocks.block_shape == (2, 3)
+        assert blocks[0].tile_shape == (128, 256) and blocks[0].buffer == a.buffer
+        nl.store(out, nl.load(slabs[1, 0, 1].data))
+        """)
     a, b = np.zeros((300, 700), np.float32), np.arange(48, dtype=np.float32).reshape(3, 4, 4)
     assert (text.run(a, b) == b[1, 0:2, 2:4]).all()
     alloc = "nl.alloc_tiles(tile_shape=(64, 8), element_shape=(128, 16), buffer=nl.sbuf, dtype=nl.float32)"
@@ -312,16 +297,12 @@ def test_topk_is_priced_as_documented_and_refuses_what_does_not_fit(nki_text):
     from accelopt.sim import timing
     from accelopt.sim.isa import indexed
 
-    text = """
-        @nki.jit
-        def kernel(a, n):
-            best = nl.ndarray((16, 8), dtype=nl.bfloat16, buffer=nl.sbuf)
-            where = nl.ndarray((16, 8), dtype=nl.uint32, buffer=nl.sbuf)
-            nisa.topk(best, where, nl.load(a), n)
-            out = nl.ndarray((16, 1), dtype=nl.uint32, buffer=nl.shared_hbm)
-            nl.store(out, where[:, 0:1])
-            return out
-    """
+    text = writing_of("a, n", shape="(16, 1)", dtype="nl.uint32")("""
+        best = nl.ndarray((16, 8), dtype=nl.bfloat16, buffer=nl.sbuf)
+        where = nl.ndarray((16, 8), dtype=nl.uint32, buffer=nl.sbuf)
+        nisa.topk(best, where, nl.load(a), n)
+        nl.store(out, where[:, 0:1])
+        """)
     wide = np.zeros((16, 4000), ml_dtypes.bfloat16)
     short, long = (timing.profile(nki_text(text).trace(wide, n)).latency_ms for n in (8000, 64000))
     assert long - short == pytest.approx(4 * 56000 / TARGETS["trn2"].gpsimd_ghz / 1e6, rel=1e-6)

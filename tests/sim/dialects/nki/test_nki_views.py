@@ -50,16 +50,12 @@ def test_a_view_reads_what_the_documentation_says(nki_text, view):
 
 def test_a_pattern_says_where_a_view_is(nki_text):
     """nki-aps.rst: a slice and the pattern written by hand are the same access."""
-    nki_text("""
-        @nki.jit
-        def kernel(a):
-            t = nl.load(a)
-            assert t.slice(dim=1, start=8, end=24).get_pattern() == [[64, 128], [1, 16]]
-            assert t.is_contiguous() and not t[:, ::2].is_contiguous()
-            assert t.size == 128 * 64 and t.buffer == nl.sbuf and t.dtype == nl.float32
-            out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-            nl.store(out, t)
-            return out
+    nki_text.writing("""
+        t = nl.load(a)
+        assert t.slice(dim=1, start=8, end=24).get_pattern() == [[64, 128], [1, 16]]
+        assert t.is_contiguous() and not t[:, ::2].is_contiguous()
+        assert t.size == 128 * 64 and t.buffer == nl.sbuf and t.dtype == nl.float32
+        nl.store(out, t)
         """).trace(A)
 
 
@@ -205,15 +201,8 @@ ASSIGNED = {
 def test_an_assignment_is_a_copy_by_dma_where_one_side_lies_in_hbm(nki_text, name):
     """Kernels of the newer dialect assign to tensors in HBM (the vendor's rope_hf.py writes
     `q_out[batch, head, a:b] = rotate(...)` in the reference that it gives)."""
-    lines = "".join(f"    {line}\n" for line in ASSIGNED[name])
-    kernel = nki_text(f"""
-@nki.jit
-def kernel(a):
-    view = a.reshape((128, 4, 16))
-    out = nl.ndarray(view.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-    t = nl.load(view)
-{lines}    return out
-""")
+    lines = ["view = a.reshape((128, 4, 16))", "t = nl.load(view)", *ASSIGNED[name]]
+    kernel = nki_text.of(shape="(128, 4, 16)")("\n".join(lines))
     assert np.array_equal(kernel.run(A), A.reshape(128, 4, 16))
 
 
