@@ -4,8 +4,6 @@ kernel of its reference (`.diff`).
 The first line names the reference in `hostile/references/`, the second the verdict.
 """
 
-from __future__ import annotations
-
 import atexit
 import re
 import shutil

@@ -4,8 +4,6 @@ For tests, benchmarks and rehearsals of a run without a model. Answers come from
 the request; a fault comes from a schedule that is asked once per request.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 import struct
@@ -94,7 +92,7 @@ class ScriptedServer:
         """The base URL for a model configuration."""
         return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
 
-    def __enter__(self) -> ScriptedServer:
+    def __enter__(self) -> "ScriptedServer":
         self._thread.start()
         return self
 

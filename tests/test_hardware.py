@@ -1,7 +1,5 @@
 """One table of hardware: every number once, each with unit, source and status."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The measured data travel with the package."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

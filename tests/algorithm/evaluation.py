@@ -4,8 +4,6 @@ An expression over axes is evaluated as an array with one dimension an axis, of 
 expression does not depend on it; matrix products are left to BLAS.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

@@ -4,8 +4,6 @@ opposite one leaves.
 Evidence: `evaluate` in fp64 of each Algorithm and of its normal form, on numbers of both signs with equal ones.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Conditions on indices: what they are simplified to holds at the same places, and what is said to follow does."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st

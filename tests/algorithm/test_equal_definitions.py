@@ -3,8 +3,6 @@
 Evidence: `evaluate` in fp64 of both.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

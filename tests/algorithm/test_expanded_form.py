@@ -1,7 +1,5 @@
 """Forms in which one compares: what is equal in real numbers comes out equal, and means what it did."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

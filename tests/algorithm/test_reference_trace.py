@@ -1,7 +1,5 @@
 """References in NumPy, traced and evaluated, against what NumPy itself computes."""
 
-from __future__ import annotations
-
 import textwrap
 from pathlib import Path
 from typing import Any

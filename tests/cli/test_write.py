@@ -1,7 +1,5 @@
 """`accelopt write`: kernels from NumPy alone, in both dialects."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

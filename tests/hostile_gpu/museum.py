@@ -7,8 +7,6 @@ of its definition, in `plain/`, of the starter set or in `trace/`. `(gpu)` in a 
 the others are judged through the Triton interpreter as well.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The same in C++ and CUDA: sources in `native/`, each with the three comment lines of `museum`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

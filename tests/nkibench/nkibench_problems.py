@@ -1,7 +1,5 @@
 """The fourteen problems for tests: their facts, small sizes, and a run on the simulated core."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What `accelopt profile` and `accelopt timeline` show of a kernel."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from pathlib import Path

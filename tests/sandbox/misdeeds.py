@@ -1,7 +1,5 @@
 """Entries that the sandbox tests run in a child process: each does one thing."""
 
-from __future__ import annotations
-
 import _thread
 import ctypes
 import fcntl

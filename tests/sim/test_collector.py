@@ -1,7 +1,5 @@
 """Python's garbage collector around work that makes many objects."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 

@@ -1,7 +1,5 @@
 """Number formats, promotion (S24) and conversion (S25), against SDK 2.26.1 nki.api.shared.rst."""
 
-from __future__ import annotations
-
 import itertools
 
 import ml_dtypes

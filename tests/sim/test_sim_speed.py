@@ -1,7 +1,5 @@
 """benchmarks/sim_speed.py measures any folder of NKIBench's form."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -3,16 +3,17 @@ the kernel lifts to. No kernel of the problem takes less; those that lift to one
 
 from __future__ import annotations
 
+import math
+
 from accelopt.evaluation import Row
 from accelopt.hardware import Hardware
 from accelopt.hardware.least_time import ASPECTS, LeastTime, Work, least_time
-from accelopt.sim.least_bytes import least_bytes
 from accelopt.sim.program import Program
 
 
 class ProblemBound(Row):
-    """The least time of a problem on a `target`, on all cores that a launch may use. `unlifted` says why it is of the bytes of inputs
-    and outputs alone, as the traced Program has them; empty where it is of the whole Algorithm."""
+    """The least time of a problem on a `target`, on all cores that a launch may use. `unlifted` says why it is of the bytes of
+    the outputs alone; empty where it is of the whole Algorithm."""
 
     target: str
     least: LeastTime
@@ -29,7 +30,7 @@ class ProblemBound(Row):
         ms = dict(zip(ASPECTS.values(), self.least, strict=True))
         if self.unlifted:
             why = self.unlifted.rstrip(".").partition("\n")[0]
-            parts = f"inputs and outputs once; products and elements are not known: {why}"
+            parts = f"outputs once; inputs, products and elements are not known: {why}"
         else:
             listed = ", ".join(f"{name} {time:.4g}" for name, time in ms.items() if time)
             parts = f"from what the kernel computes: {listed} ms"
@@ -56,7 +57,9 @@ def problem_bound(program: Program, spec: Hardware) -> ProblemBound:
         found, unlifted = least_work(lift(program), kept), ""
     except (NotLifted, RecursionError) as error:
         unlifted = getattr(error, "reason", "its expressions are too deep")
-        found = Work(*least_bytes(program))
+        # Every element of these is written; what is read, and written to an argument, is not known.
+        own = (tensor for n, tensor in enumerate(results) if n not in kept)
+        found = Work(0, sum(math.prod(one.shape) * one.dtype.itemsize for one in own))
     cores = max(launch_cores(program.dialect, spec), program.ranks)
     found = found._replace(cores=cores)
     return ProblemBound(

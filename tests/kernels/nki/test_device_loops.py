@@ -1,8 +1,6 @@
 """A verdict on a kernel with a loop of the device is timed by how often it ran on the public inputs.
 Evidence: none measured; a loop of 256 rounds was priced as one of two."""
 
-from __future__ import annotations
-
 import textwrap
 
 import numpy as np

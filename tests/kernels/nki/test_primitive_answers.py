@@ -1,8 +1,6 @@
 """A planner may answer with primitives of a nest: it is told what there is, and told in one sentence what
 is wrong."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -2,8 +2,6 @@
 
 Evidence: arithmetic on what problems define; rates as the table of hardware has them, documents' peaks."""
 
-from __future__ import annotations
-
 import sys
 from collections import defaultdict
 from contextlib import closing

@@ -1,7 +1,5 @@
 """That a kernel is its reference in real numbers is said of right kernels, and of no wrong one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import exhibits

@@ -1,7 +1,5 @@
 """A second executor, as plain as can be: every logical block has memory, one element at a time."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

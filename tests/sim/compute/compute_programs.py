@@ -1,7 +1,5 @@
 """Small Programs written by hand: tensors, accesses, one instruction, one call to run it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import count
 from typing import Any

@@ -1,7 +1,5 @@
 """What each instruction computes, against the NumPy meaning that its documentation gives."""
 
-from __future__ import annotations
-
 import math
 
 import ml_dtypes

@@ -1,7 +1,5 @@
 """Masks and run-time indices: what is not selected is neither read nor written (S11, S12, S21)."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from compute_programs import (

@@ -1,7 +1,5 @@
 """Random programs: shared blocks, skipped fills, forwarded copies and threads change nothing."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,8 +1,6 @@
 """Storage: shared blocks, fresh memory, accumulation groups, and threads, none of which may be
 noticed in results."""
 
-from __future__ import annotations
-
 import math
 import tracemalloc
 

@@ -1,8 +1,6 @@
 """Right kernels of distinct work that a price may take for repeated work, with honest twins: the same
 work in a form that nothing can take for another's."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from accelopt.sim.dialects.neuronxcc import isa as nisa

@@ -1,7 +1,5 @@
 """Intervals of latencies and gains hold for kernels of a kind that nothing was learned from."""
 
-from __future__ import annotations
-
 import sys
 from math import exp, inf, log
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What NKI 0.6 leaves as the author wrote it, by a blocked product that others timed on trn2."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import sys

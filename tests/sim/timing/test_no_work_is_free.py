@@ -1,8 +1,6 @@
 """Distinct work is paid for. Evidence: none measured; the arithmetic of addresses, and that an engine
 does one instruction after the other. Each kernel was priced at 0.04 to 0.87 of its honest twin."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

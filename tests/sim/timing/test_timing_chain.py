@@ -1,7 +1,5 @@
 """Each step of the chain from Program to counters, by itself."""
 
-from __future__ import annotations
-
 import cProfile
 import functools
 import itertools

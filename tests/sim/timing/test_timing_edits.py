@@ -1,8 +1,6 @@
 """Kernels that differ in one edit, on an engine that is their bottleneck: by what factor the edit must
 pay, as the vendor's documents have it (isa, arch guide, trainium2_arch.rst)."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from timing_kernels import F32, busy_ns, timed

@@ -1,7 +1,5 @@
 """Nothing makes instructions or bytes free."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

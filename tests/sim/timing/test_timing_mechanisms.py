@@ -5,8 +5,6 @@ nki_perf_guide.rst, "arch guide" nki/arch/trainium_inferentia2_arch.rst, "isa" t
 or a published measurement.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

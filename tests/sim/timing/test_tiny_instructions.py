@@ -3,8 +3,6 @@ none. The evidence is that of four versions of one depthwise conv1d on trn1 (trn
 filters have three weights: 65,536 outputs a partition in 8.01 (s00), 5.60 (s04), 4.96 (s05) and 0.461
 ms (s06)."""
 
-from __future__ import annotations
-
 import pytest
 from timing_kernels import busy_ns, timed, windows
 

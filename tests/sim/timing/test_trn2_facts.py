@@ -1,8 +1,6 @@
 """What trn2's engines do one instruction at a time, as instruction-level profiles of real cores have it
 (`measured/trn2_instructions.csv`), and that no rate of any generation is above the vendor's peak."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 

@@ -7,8 +7,6 @@ for two (Neuron Explorer's profile schema, mbu_estimated_percent). Four stacks h
 move twice what one moves. What a barrier takes is assumed: nobody has published it.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Micro-kernels that differ in one mechanism, and the means to time them."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 

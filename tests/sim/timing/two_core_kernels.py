@@ -1,7 +1,5 @@
 """Kernels of the `nki` dialect that one core runs whole and two cores share, and the means to time them."""
 
-from __future__ import annotations
-
 import textwrap
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The calibration kit finds the machine that the measurements come from, and says what it cannot."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

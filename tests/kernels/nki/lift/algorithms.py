@@ -1,7 +1,5 @@
 """Algorithms of the main classes, written in their notation: what lifting would give, without a kernel."""
 
-from __future__ import annotations
-
 import ast
 import operator
 from collections.abc import Mapping, Sequence

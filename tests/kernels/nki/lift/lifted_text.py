@@ -1,7 +1,5 @@
 """Kernels that tests give as text: their Programs, their Algorithms, and what both compute."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

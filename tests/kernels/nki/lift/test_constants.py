@@ -1,8 +1,6 @@
 """Constants that a kernel brings along (`nl.shared_constant`), wherever it declares them: each program of
 a launch, and each iteration of a loop, has the same data."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from lifted_text import lifted

@@ -1,8 +1,6 @@
 """Conversions to whole numbers: what a kernel converts lifts, and nests compute it, both as the simulated core
 does (nearest, of two the even one, saturating: `accelopt.sim.dtypes.convert` and its tests)."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from kernel_heads import nki_kernel, nki_of

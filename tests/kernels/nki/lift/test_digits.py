@@ -1,7 +1,5 @@
 """Packed integers as remainders and quotients, and extremes of all before: exact by the simulated core."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from kernel_heads import nki_of

@@ -1,8 +1,6 @@
 """Products of fp8 that take two rows at once: what they compute lifts, and they take half of the time
 (trainium2_arch.rst: 158 TFLOPS in double-row mode, 79 otherwise)."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 from kernel_heads import nki_of

@@ -1,8 +1,6 @@
 """Tiles whose elements the iterations of a loop write by turns, a few apart: exact by the simulated core,
 whose tests prove it, and without conditions that decide nothing."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

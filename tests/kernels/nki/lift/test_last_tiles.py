@@ -1,7 +1,5 @@
 """Rows that the last tile is not full of, combined partition by partition: one reduction over all rows."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from kernel_heads import nki_kernel

@@ -1,7 +1,5 @@
 """States that a loop carries side by side, in parts that its author unrolled: exact by the simulated core."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from kernel_heads import nki_kernel, nki_of

@@ -1,7 +1,5 @@
 """Padded convolutions are one product of a masked operand, and what is looked up stays an array."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What is added to overlapping parts of one tile is a sum of reads that are 0 outside of their parts."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

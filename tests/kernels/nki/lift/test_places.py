@@ -3,8 +3,6 @@
 Evidence: NumPy's stable sort; the simulated core finds successive positions (nki.isa.nc_find_index8).
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from kernel_heads import nki_kernel

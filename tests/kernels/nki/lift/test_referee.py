@@ -4,8 +4,6 @@ A first lowering of the recurrence summed states by products with the identity; 
 overflowed made every other row NaN, which the referee's large rows found.
 """
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a kernel lifts to is the same in every process: Python orders sets of texts by a seed of its own."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -4,8 +4,6 @@ Evidence: the simulated core computes what the Algorithm does, and so do kernels
 reference are the same in real numbers as before.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,8 +1,6 @@
 """nc_stream_shuffle as index arithmetic (SDK 2.32: partition p of each 32 takes partition table[p], 255
 keeps it): exact for every table, and in closed form for those that kernels write."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from kernel_heads import nki_of

@@ -1,8 +1,6 @@
 """Recurrences whose states a loop writes beside each other, one step from where it reads: exact by the
 simulated core, whose tests prove it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from kernel_heads import nki_kernel

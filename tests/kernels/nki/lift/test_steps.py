@@ -4,8 +4,6 @@ what is read there.
 Evidence: the reference is NumPy's; the second store of a step writes a part of what the first one wrote.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from kernel_heads import neuronxcc_kernel

@@ -3,8 +3,6 @@
 Evidence: `evaluate` of what is lifted against NumPy's own, in fp64.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from kernel_heads import nki_of
 from lifted_text import traced

@@ -1,7 +1,5 @@
 """Random Algorithms: elementwise chains, sums over any axes, products, windows, turns, masks, scans."""
 
-from __future__ import annotations
-
 import random
 
 from accelopt.algorithm.index import Axis, Index, index_of

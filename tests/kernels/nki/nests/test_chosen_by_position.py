@@ -4,8 +4,6 @@ operand for both sides of a product.
 Evidence: `evaluate` in fp64 of the Algorithm; the simulated core's numbers for all nests that a search begins with.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from warm import computed

@@ -4,8 +4,6 @@ Evidence: `evaluate` in fp64 of the Algorithm as it was; the simulated core's nu
 nests of both make.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

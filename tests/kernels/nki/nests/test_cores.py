@@ -4,8 +4,6 @@ Evidence: as in `test_nests`; the simulated core runs both programs of a launch 
 one core uses what the other writes with no barrier between (nki.isa.core_barrier; its own tests).
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import re

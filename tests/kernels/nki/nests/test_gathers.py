@@ -5,8 +5,6 @@ Evidence: the references are NumPy's indexing; the simulated core's gathers foll
 run-time indices (2.26.1, `nki.language.load` with a tile of indices) and of `.ap(vector_offset=)` (nki-aps.rst).
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from typing import NamedTuple

@@ -4,8 +4,6 @@ Evidence: `tests.algorithm.evaluation.evaluate`, in fp64, is what an Algorithm m
 computes in fp32 as its own tests prove.
 """
 
-from __future__ import annotations
-
 import math
 import random
 import re

@@ -4,8 +4,6 @@ Evidence: `evaluate` in fp64 of the Algorithm as it was, with numbers inside and
 simulated core's numbers for the kernels that nests make of it.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from warm import computed

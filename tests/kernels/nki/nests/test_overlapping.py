@@ -1,7 +1,5 @@
 """Rounds of loops that overlap: they compute the same, sooner, and only where rounds leave each other nothing."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Sums and products of all elements up to a place are recurrences, in whatever way they are put together."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

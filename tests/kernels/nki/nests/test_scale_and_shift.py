@@ -3,8 +3,6 @@
 Evidence: `evaluate` in fp64 of both; IEEE 754's roundings for what is left as it is.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

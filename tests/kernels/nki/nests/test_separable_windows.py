@@ -1,7 +1,5 @@
 """What is combined over windows along several axes is combined along one after the other."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Blocks that masks by position empty are left out, whatever the masks are made of."""
 
-from __future__ import annotations
-
 import pytest
 
 from accelopt.kernels.nki.nests.lowering import lower_nest

@@ -3,8 +3,6 @@
 Evidence: `evaluate` in fp64 of the Algorithm; the simulated core's numbers for nests that a search begins with.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

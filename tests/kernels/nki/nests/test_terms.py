@@ -4,8 +4,6 @@ Evidence: as in `test_nests`; nki.isa's pages of scalar_tensor_tensor (tiles of 
 shape in nki), of bn_stats (at most 512 elements a partition) and of bn_aggr.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import replace

@@ -4,8 +4,6 @@ Evidence: `evaluate` in fp64 of the Algorithm; a Vector instruction on two tiles
 in PSUM and two where both lie in SBUF (trn1; adamw's counters, sim/timing/compiler/psum_placement.py).
 """
 
-from __future__ import annotations
-
 import pytest
 
 from accelopt.algorithm.ir import Algorithm, Reduce, reads_in

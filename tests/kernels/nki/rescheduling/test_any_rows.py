@@ -1,7 +1,5 @@
 """Kernels by schedule take any number of rows where only trip counts depend on them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

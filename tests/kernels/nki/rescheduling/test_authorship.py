@@ -1,7 +1,5 @@
 """A kernel by schedule reads as a change of its author's module, and its instructions stay."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Everyday kernels in styles of their own: lowered, they compute what their authors meant, in fp32."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from kernel_heads import function_of, neuronxcc_kernel

@@ -3,8 +3,6 @@
 Evidence: the references are NumPy's; what is untouched is compared line by line.
 """
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

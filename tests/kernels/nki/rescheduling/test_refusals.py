@@ -1,7 +1,5 @@
 """A refusal names the definition, the line of the author's statement, and the true reason."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

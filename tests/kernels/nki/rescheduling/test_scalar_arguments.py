@@ -1,7 +1,5 @@
 """Plain arguments of kernels by schedule: right for every value, or asked for with an assert."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Kernels that schedules offer: called as the original is, faster by prediction, and right."""
 
-from __future__ import annotations
-
 import contextlib
 import sqlite3
 from pathlib import Path

@@ -1,8 +1,6 @@
 """How often loops of the device run, as far as the time is concerned. Evidence: none measured; a loop
 of 256 rounds was priced as one of two."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
