@@ -235,11 +235,10 @@ class _Overlap:
 
     def numbers(self, at: str, stage: int, called: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         """What the variables of the loops are, of the round that a stage is of."""
-        step = self.rounds
+        step, own = self.rounds, f"{at} - {stage}" if stage else at
         for n, one in enumerate(self.loops):
             step //= int(one.extent)
-            text = f"({at} - {stage})" if stage and len(self.loops) > 1 else at
-            text = f"{at} - {stage}" if stage and len(self.loops) == 1 else text
+            text = f"({own})" if stage and len(self.loops) > 1 else own
             text += f" // {step}" if step > 1 else ""
             yield called[one.variable], f"{text} % {int(one.extent)}" if n else text
 

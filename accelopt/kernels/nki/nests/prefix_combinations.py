@@ -84,18 +84,13 @@ def _run(definition: ir.Map, axis: int, runs: Mapping[str, _Run]) -> _Run | None
     def found(part: ir.Expression) -> tuple[Places, Places] | None:
         """The first and the last place that a part combines; where it is no run, last places before the first."""
         if isinstance(part, ir.Read):
-            others = zip(part.indices, definition.axes, strict=False)
-            plain = all(i == index_of(a) for n, (i, a) in enumerate(others) if n != axis)
-            at = (
-                valued(part.indices[axis])
-                if plain and len(part.indices) == len(definition.axes)
-                else None
-            )
+            own = [*map(index_of, definition.axes)]
+            own[axis : axis + 1] = part.indices[axis : axis + 1]
+            at = valued(own[axis]) if tuple(own) == part.indices else None
             if at is None:
                 return None
             known = runs.get(part.array)
-            if known and (known.function, known.axis) != (function, axis):
-                known = None
+            known = known if known and (known.function, known.axis) == (function, axis) else None
             bases.add(known.base if known else part.array)
             inside = (at >= 0) & (at < len(places))
             at = np.where(inside, at, 0)

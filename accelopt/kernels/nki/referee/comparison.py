@@ -607,10 +607,17 @@ def _systematic(output: np.ndarray, exact: Exact, precision: Precision) -> float
         error = (found - values) / size
     judged = np.flatnonzero(np.isfinite(size) & np.isfinite(found) & (np.abs(values) > UNDERFLOW))
     few = 0 if exact.cancelled.ndim else FEW_ALIKE  # of float32
-    if not isinstance(which, slice):
-        judged = judged[:: 1 + judged.size // MOST_MEANT]
-        return _mean_in_single(values[judged], size[judged], error[judged], few)
+
+    def worst_of(which: np.ndarray, mean: np.ndarray) -> float:
+        alike = values[which], size[which]
+        if precision.narrow:
+            return _mean_in_narrow(*alike, error[which], mean, precision.unit)
+        keys = alike[0], np.divide(*alike)
+        return max(largest_mean(mean / MEAN_IN_SINGLE, key, ALIKE, few) for key in keys)
+
     thinner = judged[:: 1 + judged.size // MOST_MEANT]
+    if not isinstance(which, slice):
+        return worst_of(thinner, error[thinner])
     count, worst = min(PARTS, thinner.size // LEAST_OF_PART), 0.0
     for part in (judged, *(np.array_split(thinner, count) if count > 1 else ())):
         # Equal ones of equal arguments are rounded alike and count once. A reference that rounds to few bits gives
@@ -618,21 +625,8 @@ def _systematic(output: np.ndarray, exact: Exact, precision: Precision) -> float
         _, first, equal = np.unique(values[part], return_index=True, return_inverse=True)
         mean = np.bincount(equal, error[part]) / np.bincount(equal)
         thin = slice(None, None, 1 + first.size // MOST_MEANT)
-        chosen, mean = part[first][thin], mean[thin]
-        if precision.narrow:
-            found_in = _mean_in_narrow(
-                values[chosen], size[chosen], error[chosen], mean, precision.unit
-            )
-        else:
-            found_in = _mean_in_single(values[chosen], size[chosen], mean, few)
-        worst = max(worst, found_in)
+        worst = max(worst, worst_of(part[first][thin], mean[thin]))
     return worst
-
-
-def _mean_in_single(values: np.ndarray, size: np.ndarray, mean: np.ndarray, few: int) -> float:
-    """The largest mean error of alike elements of float32 over what it may be."""
-    keys = values, values / size
-    return max(largest_mean(mean / MEAN_IN_SINGLE, key, ALIKE, few) for key in keys)
 
 
 def _mean_in_narrow(

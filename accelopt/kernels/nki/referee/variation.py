@@ -327,8 +327,10 @@ def other_integers(
         reckoned = not (ordered or number in uses.compared or number in uses.indices)
         for (low, high), ends in itertools.product(ranges, (True, False) if reckoned else (False,)):
             other = _redrawn(value, low, high, generator, among=lengths)
-            if ends:
-                other = _with_lines_at_the_end(other, high)
+            # One line along each axis is as large as may be throughout: sums and products of such are.
+            for axis in range(value.ndim if ends else 0):
+                if value.shape[axis] < value.size:
+                    np.moveaxis(other, axis, -1)[(0,) * (value.ndim - 1)] = high
             redrawn = np.where(kept, value, other)
             trial = exchanged(changed, number, np.where(alike, same, redrawn))
             if _fits(reference, trial):
@@ -363,15 +365,6 @@ def _with_lines_alike(
         if marked.all() or not stands_apart[line, at]:
             lines[line], places[line] = lines[line, at], True
     return found, alike
-
-
-def _with_lines_at_the_end(value: np.ndarray, high: int) -> np.ndarray:
-    """Integers of which one line along each axis is as large as may be throughout: sums and products of such are."""
-    found = np.array(value)
-    for axis, length in enumerate(value.shape):
-        if length < value.size:
-            np.moveaxis(found, axis, -1)[(0,) * (value.ndim - 1)] = high
-    return found
 
 
 def _wider(value: np.ndarray, low: int, high: int, most_bits: int) -> Iterator[tuple[int, int]]:
