@@ -145,10 +145,8 @@ METHODS = {
         "Bring an array that lies along what is on partitions as it lies, and transpose it by the Tensor engine.",
         *("dma", "tensor"),
     ),
-    "ahead": _by_model(
-        "nki",
-        "Make a product's operand ready for the next round of its loop while the present one is worked on.",
-        "overlap",
+    "overlap": _by_model(
+        "nki", "Let rounds of a loop begin before those before have ended.", "overlap"
     ),
     "orient": _by_model(
         "nki",

@@ -45,12 +45,6 @@ def test_a_mark_of_the_encoding_is_no_text() -> None:
     assert read("\ufeff" + TEXT).kernels == read(TEXT).kernels
 
 
-def test_semicolons() -> None:
-    """By removing comments and strings with two substitutions, which this text allows."""
-    plain = re.sub(r'/\*.*?\*/|//[^\n]*|"[^"]*"', " ", TEXT.replace("b//c", "b c"), flags=re.DOTALL)
-    assert read(TEXT).count == plain.count(";")
-
-
 def test_the_work_of_first() -> None:
     """64 threads are two warps. Loads: 16 B, then 4 B by a pointer that nothing says the memory of.
     FLOP: two fma, a packed addition, 2·16·8·8 a warp, and the addition of the function that is called.

@@ -117,5 +117,4 @@ def _run(definition: ir.Map, axis: int, runs: Mapping[str, _Run]) -> _Run | None
     ends = found(definition.expression)
     if ends is None or len(bases) != 1 or (ends[1] != places).any():
         return None
-    (base,) = bases
-    return _Run(base, function, axis, *ends)
+    return _Run(bases.pop(), function, axis, *ends)
