@@ -35,6 +35,7 @@ from accelopt.agents.calls import CallFailed, InMemory, Question
 from accelopt.agents.configuration import ModelConfig, load_model_config
 from accelopt.agents.lister import read_candidates
 from accelopt.agents.llm import Endpoint
+from accelopt.errors import ConfigError
 from accelopt.evaluation import EvaluationRequest, Status
 from accelopt.kernel_wrapper import NKIKernel
 from accelopt.kernels.nki.judging import evaluate, trial_store
@@ -264,7 +265,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         and (HOSTILE / "kernels" / f"{name}.diff").is_file()
     ]
     generator, tried = random.Random(options.seed), {name: dict[str, str]() for name in wrong}
-    config = load_model_config(options.model, "executor", os.environ) if options.model else None
+    try:
+        config = load_model_config(options.model, "executor", os.environ) if options.model else None
+    except ConfigError as error:
+        parser.error(str(error))
     with tempfile.TemporaryDirectory() as folder:
         for number in range(options.rounds):
             total: Counter[str] = Counter()

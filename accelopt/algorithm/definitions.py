@@ -547,10 +547,8 @@ class _BoundNames:
             found = [self.of(part) for part in children(value)]
             parts, height = [part for part, _ in found], max((n for _, n in found), default=0)
             if isinstance(value, Fold):
-                met = [
-                    *self.values.order_of_axes(parts[0]),
-                    *value.axes,
-                ]  # some on which nothing depends
+                # Last come those on which no element depends.
+                met = [*self.values.order_of_axes(parts[0]), *value.axes]
                 row_major = value.combiner in PLACES
                 order = value.axes if row_major else sorted(value.axes, key=met.index)
                 names = {a: Axis(f"b{height}_{n}", a.extent) for n, a in enumerate(order)}

@@ -278,7 +278,7 @@ class Emitter(Calculation):
         stored = [d.out for d in members if self.is_stored(d) or d.out in self.nest.held]
         for name, own in self.nest.contracted:
             if name in stage.members and own[1:] and {p.axis for p in own} & {*stage.skipped}:
-                raise NotNested(f"{name} has rows of its own for no block that is skipped")
+                raise NotNested(f"{name} has two of the axes that it sums on partitions")
         self.masks = {
             axes[name]: masks_that_empty(members, axes[name], stored) for name in stage.skipped
         }

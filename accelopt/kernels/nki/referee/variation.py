@@ -326,11 +326,7 @@ def other_integers(
         alike &= not (ordered or picks)
         reckoned = not (ordered or number in uses.compared or number in uses.indices)
         for (low, high), ends in itertools.product(ranges, (True, False) if reckoned else (False,)):
-            other = _redrawn(value, low, high, generator, among=lengths)
-            # One line along each axis is as large as may be throughout: sums and products of such are.
-            for axis in range(value.ndim if ends else 0):
-                if value.shape[axis] < value.size:
-                    np.moveaxis(other, axis, -1)[(0,) * (value.ndim - 1)] = high
+            other = _redrawn(value, low, high, generator, among=lengths, ends=ends)
             redrawn = np.where(kept, value, other)
             trial = exchanged(changed, number, np.where(alike, same, redrawn))
             if _fits(reference, trial):
@@ -379,11 +375,12 @@ def _wider(value: np.ndarray, low: int, high: int, most_bits: int) -> Iterator[t
 
 
 def _redrawn(
-    value: np.ndarray, low: int, high: int, generator: np.random.Generator, *, among: bool
+    value: np.ndarray, low: int, high: int, generator: np.random.Generator, among: bool, ends: bool
 ) -> np.ndarray:
     """Numbers from `low` to `high`, all powers of two of it as likely, the first as large as may be, and of both signs
     the last as well, above zero: so they meet in one element with those of other inputs; sorted, and different,
-    where those of `value` are; lengths (which have their place `among` others) differ by chance alone."""
+    where those of `value` are; lengths (which have their place `among` others) differ by chance alone. With `ends` the
+    first line along each axis is as large as may be throughout: sums and products of such are."""
     if _different(value) and _sorted_along(value) is not None:
         return value
     if _different(value) and not among:
@@ -401,8 +398,11 @@ def _redrawn(
             signs.flat[-1], size.flat[-1] = 1, size.flat[0]
         found = np.clip(signs * np.minimum(size, max(high, -low)).astype(np.int64), low, high)
     if (axis := _sorted_along(value)) is not None:
-        ends = (np.take(value, [end], axis) for end in (0, -1))
-        found = np.clip(np.sort(found, axis), *ends)
+        first_and_last = (np.take(value, [end], axis) for end in (0, -1))
+        found = np.clip(np.sort(found, axis), *first_and_last)
+    for axis in range(value.ndim if ends else 0):
+        if value.shape[axis] < value.size:
+            np.moveaxis(found, axis, -1)[(0,) * (value.ndim - 1)] = high
     return found.astype(value.dtype)
 
 
