@@ -95,11 +95,6 @@ def instruction(function: Function) -> Function:
     return issue  # type: ignore[return-value]
 
 
-def generation() -> int:
-    """2 for trn1, 3 for trn2, 4 for trn3."""
-    return TARGETS[current().target].generation
-
-
 def member(kind: type[Enum], value: Any, name: str) -> Any:
     """`value`, when it is a member of an enumeration: numbers are not (NKI 0.3)."""
     if isinstance(value, kind):
@@ -151,11 +146,9 @@ def in_shape(name: str, dst: TensorView, shape: tuple[int, ...], wanted: str) ->
     """dst in the shape of what is written, called `wanted`, where its layout allows it."""
     if dst.tile_shape == shape:
         return dst
-    same = math.prod(dst.tile_shape) == math.prod(shape)
-    strides = reshaped_strides(dst.tile_shape, dst.strides, shape) if same else None
-    if strides is None:
+    if math.prod(dst.tile_shape) != math.prod(shape) or dst.tile_shape[0] != shape[0]:
         fail(operands.different_shapes(name, {"dst": dst.tile_shape, wanted: shape}))
-    return dst.replaced(shape=shape, strides=strides)
+    return dst.reshape(shape)
 
 
 def transferred(name: str, dst: TensorView, src: TensorView) -> tuple[TensorView, TensorView]:

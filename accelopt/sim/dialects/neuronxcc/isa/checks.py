@@ -43,9 +43,14 @@ def check_bitwise(op: str, *given: Any) -> None:
 
 def check_format(api_name: str, name: str, view: TensorView, like: TensorView) -> None:
     """An instruction that does not convert: both tiles have one format."""
-    if view.dtype != like.dtype:
-        given, allowed = dtypes.name_of(view.dtype), dtypes.name_of(like.dtype)
-        refuse(operands.unsupported_format(api_name, name, given, allowed))
+    check_has_format(api_name, name, view, like.dtype)
+
+
+def check_has_format(api_name: str, name: str, view: TensorView, *allowed: np.dtype) -> None:
+    """The tile has one of these formats."""
+    if view.dtype not in allowed:
+        given, known = dtypes.name_of(view.dtype), ", ".join(map(dtypes.name_of, allowed))
+        refuse(operands.unsupported_format(api_name, name, given, known))
 
 
 def check_stationary(view: TensorView) -> None:
@@ -84,19 +89,19 @@ def one_by_one(
     steps: Iterable[tuple[str, Any, bool]],
     unary: frozenset[str],
     inverted: np.dtype,
-    last: Callable[[], TensorView],
-    mask: Mask | None = None,
+    result: TensorView,
+    mask: Mask,
 ) -> TensorView:
     """tensor_scalar with a unary operator, as an instruction an operator (name, operand, reverse).
-    What lies between them is float32, or `inverted` after invert; `last` makes the result."""
+    What lies between them is float32, or `inverted` after invert."""
     value, steps = data, list(steps)
     for number, (name, operand, reverse) in enumerate(steps, 1):
         between = inverted if name == "invert" else dtypes.FLOAT32
-        result = last() if number == len(steps) else new_tile(data.tile_shape, between)
+        made = result if number == len(steps) else new_tile(data.tile_shape, between)
         if name in unary:
-            value = applied(name, result, value, mask)
+            value = applied(name, made, value, mask)
         else:
-            value = with_operand(name, result, value, operand, bool(reverse), mask)
+            value = with_operand(name, made, value, operand, bool(reverse), mask)
     return value
 
 

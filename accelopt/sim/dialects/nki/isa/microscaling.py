@@ -9,7 +9,7 @@ from typing import Any
 from accelopt.sim.dialects.neuronxcc import builder
 from accelopt.sim.dialects.neuronxcc.isa.checks import check_tiling
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
-from accelopt.sim.dialects.nki.call_conventions import destination, generation, instruction
+from accelopt.sim.dialects.nki.call_conventions import destination, instruction
 from accelopt.sim.dialects.nki.isa.products import accumulates, tiling_problem, with_columns
 from accelopt.sim.errors import KernelValueError
 from accelopt.sim.isa import matrix
@@ -75,7 +75,7 @@ def nc_matmul_mx(
 
 
 def _check_generation(name: str) -> None:
-    if generation() < 4:
+    if builder.generation() < 4:
         builder.refuse(operands.needs_microscaling(name, current().target))
 
 

@@ -12,13 +12,12 @@ from accelopt.algorithm.linear import reshaped_strides
 from accelopt.sim import dtypes
 from accelopt.sim.affine import Affine, LoopVariable
 from accelopt.sim.dialects.neuronxcc import builder
-from accelopt.sim.dialects.neuronxcc.builder import check, emit, fail, refuse, tile
+from accelopt.sim.dialects.neuronxcc.builder import check, emit, fail, generation, refuse, tile
 from accelopt.sim.dialects.neuronxcc.isa.checks import check_stationary, check_tiling, double_rows
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.dialects.nki.call_conventions import (
     check_mixed_float32,
     destination,
-    generation,
     instruction,
     member,
     on_engine,
