@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -117,6 +118,13 @@ class Access:
         for item in self.indirect:
             found |= item.index.loop_variables
         return found
+
+    @property
+    def indices(self) -> Iterator[Access]:
+        """Its run-time indices, and theirs."""
+        for item in self.indirect:
+            yield item.index
+            yield from item.index.indices
 
     @property
     def stands_still(self) -> bool:

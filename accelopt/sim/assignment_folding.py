@@ -16,7 +16,7 @@ from accelopt.sim.access import Access
 from accelopt.sim.dtypes import name_of
 from accelopt.sim.isa.movement import ASSIGN
 from accelopt.sim.isa.opcode import Cost, Opcode
-from accelopt.sim.last_uses import LastUses, indices_of
+from accelopt.sim.last_uses import LastUses
 from accelopt.sim.program import (
     Buffer,
     Engine,
@@ -67,9 +67,9 @@ def _used_once(program: Program, tensors: set[Tensor]) -> set[Tensor]:
             if access.tensor in values:
                 writers[access.tensor] += 1
         for access in (*node.inputs.values(), *node.outputs.values()):
-            for tensor in indices_of(access) if access.indirect else ():
-                if tensor in values:
-                    readers[tensor] += 1
+            for index in access.indices if access.indirect else ():
+                if index.tensor in values:
+                    readers[index.tensor] += 1
     return {tensor for tensor in values if readers[tensor] == writers[tensor] == 1}
 
 

@@ -126,11 +126,6 @@ def _transfers(found: KernelProfile) -> list[WhatIf]:
     ]
 
 
-def _where(found: KernelProfile, chosen: Callable[[Operation], bool], factor: float) -> float:
-    """The latency in ms where the chosen operations take `factor` of their time."""
-    return scaled(found, lambda operation: factor if chosen(operation) else 1.0)
-
-
 def on_engine(found: KernelProfile, chosen: frozenset[Operation], queue: Queue) -> float:
     """The latency in ms where another engine does the chosen operations, at its own prices."""
     run = found.run
@@ -171,7 +166,7 @@ def scaled(found: KernelProfile, factor: Callable[[Operation], float]) -> float:
 
 
 def _halved(found: KernelProfile, source: SourceLine) -> float:
-    return _where(found, lambda operation: operation.source == source, 0.5)
+    return scaled(found, lambda operation: 0.5 if operation.source == source else 1.0)
 
 
 def _filled(found: KernelProfile, operation: Operation) -> float:

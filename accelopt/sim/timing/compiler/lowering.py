@@ -39,14 +39,7 @@ from accelopt.sim.timing.stream.operation import (
     whole,
 )
 
-QUEUE_OF = {
-    Engine.TENSOR: Queue.TENSOR,
-    Engine.VECTOR: Queue.VECTOR,
-    Engine.SCALAR: Queue.SCALAR,
-    Engine.GPSIMD: Queue.GPSIMD,
-    Engine.SYNC: Queue.SYNC,
-    Engine.DMA: Queue.DMA,
-}
+QUEUE_OF = {Engine[queue.name]: queue for queue in Queue}
 SCALAR_OPS = frozenset({"multiply", "add", "subtract"})
 GPSIMD_ONLY = frozenset({"power"})
 

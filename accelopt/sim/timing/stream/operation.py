@@ -29,7 +29,7 @@ class Queue(IntEnum):
     SYNC = 5
 
 
-QUEUE_NAMES = ("tensor", "vector", "scalar", "gpsimd", "dma", "sync")
+QUEUE_NAMES = tuple(queue.name.lower() for queue in Queue)
 
 ARRIVE, WAIT = Opcode("core_barrier.arrive"), Opcode("core_barrier.wait")
 SEND, RECEIVE = Opcode("send"), Opcode("receive", ordered=True)
