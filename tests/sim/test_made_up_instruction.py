@@ -30,7 +30,7 @@ def tensor_middle(result: Result, data1: TensorView, data2: TensorView) -> Tenso
 def tensor_middle(site: LaneSite) -> Closure:
     """result = (data1 + data2) / 2."""
     left, right = (site.values(site.instruction.inputs[name]) for name in ("data1", "data2"))
-    return step(site.destination(site.result), lambda out: np.multiply(left() + right(), 0.5, out))
+    return site.computed(lambda out: np.multiply(left() + right(), 0.5, out))
 ''',
     "kernels/nki/lift/elementwise.py": '''
 def tensor_middle(site: WriteSite) -> Value:
