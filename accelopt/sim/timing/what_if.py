@@ -171,9 +171,8 @@ def _halved(found: KernelProfile, source: SourceLine) -> float:
 
 def _filled(found: KernelProfile, operation: Operation) -> float:
     """The part of the partitions that an operation uses."""
-    accesses = (*operation.reads, *operation.writes)
     most = found.run.spec.partitions
-    return max((access.partitions for access in accesses), default=most) / most
+    return max((access.partitions for access in operation.accesses), default=most) / most
 
 
 def _bare(found: KernelProfile) -> float:
@@ -202,10 +201,8 @@ def issued_in_turn(operation: Operation, found: KernelProfile) -> bool:
     are known before."""
     if not operation.is_dma or operation.instruction is None:
         return False
-    made = (
-        operation.instruction.attributes.get("descriptors") or found.run.compiler.bounds.descriptors
-    )
-    known = not any(access.indirect for access in (*operation.reads, *operation.writes))
+    made = operation.attributes.get("descriptors") or found.run.compiler.bounds.descriptors
+    known = not any(access.indirect for access in operation.accesses)
     return made != RINGS[0] and known
 
 

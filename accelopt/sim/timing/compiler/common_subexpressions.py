@@ -336,7 +336,7 @@ def _signature(operation: Operation) -> tuple[object, ...] | None:
             return None
         if any(isinstance(v, (Affine, Mask)) for v in instruction.attributes.values()):
             return None
-        if any(access.indirect for access in (*operation.reads, *operation.writes)):
+        if any(access.indirect for access in operation.accesses):
             return None
         attributes = tuple(sorted((k, str(v)) for k, v in instruction.attributes.items()))
         attributes += tuple(_directions(c) for c in instruction.mask.constraints)
@@ -355,18 +355,14 @@ def _operands(operation: Operation) -> tuple[object, ...]:
     instruction = operation.instruction
     if instruction is None:
         return ()
-    masks = [
-        access.mask for access in (*operation.reads, *operation.writes) if access.mask.constraints
-    ]
+    masks = [access.mask for access in operation.accesses if access.mask.constraints]
     return (*instruction.inputs, *instruction.outputs, *masks)
 
 
 def _masks_by_iteration(operation: Operation) -> bool:
     """True when which elements of an operand count changes from iteration to iteration."""
     return any(
-        cut.loop_variables
-        for access in (*operation.reads, *operation.writes)
-        for cut in access.mask.constraints
+        cut.loop_variables for access in operation.accesses for cut in access.mask.constraints
     )
 
 

@@ -57,8 +57,7 @@ def _is_open(operation: Operation, spec: Hardware) -> bool:
     instruction = operation.instruction
     if not operation.opcode.copied or operation.queue is not Queue.SCALAR:
         return False
-    accesses = (*operation.reads, *operation.writes)
-    in_sbuf = all(access.tensor.buffer is Buffer.SBUF for access in accesses)
+    in_sbuf = all(access.tensor.buffer is Buffer.SBUF for access in operation.accesses)
     if not in_sbuf and spec.vector_scalar_psum_exclusive:
         return False
     return instruction is None or instruction.engine is Engine.UNASSIGNED

@@ -251,6 +251,5 @@ class _Join:
 def _touches(flow: Stream) -> list[bool]:
     """Of each of its operations, whether it uses HBM that the cores share."""
     return [
-        any(a.tensor in flow.shared for a in (*item.operation.reads, *item.operation.writes))
-        for item in flow.instances
+        any(a.tensor in flow.shared for a in item.operation.accesses) for item in flow.instances
     ]

@@ -99,7 +99,7 @@ def _operations(node: BodyItem) -> list[Operation]:
 
 
 def _accesses(node: BodyItem) -> list[Access]:
-    return [a for operation in _operations(node) for a in (*operation.reads, *operation.writes)]
+    return [a for operation in _operations(node) for a in operation.accesses]
 
 
 def _written(node: BodyItem) -> set[Tensor]:

@@ -98,8 +98,7 @@ def _by_identity(identities: frozenset[Tensor], operation: Operation) -> tuple[O
     does not make a product one."""
     if operation.queue is not Queue.TENSOR:
         return (operation,)
-    said = operation.instruction and operation.instruction.attributes.get("is_transpose")
-    proven = said and operation.reads[-1].tensor in identities
+    proven = operation.attributes.get("is_transpose") and operation.reads[-1].tensor in identities
     return (replace(operation, by_identity=operation.opcode.transposes or bool(proven)),)
 
 

@@ -114,7 +114,7 @@ def _others(stream: Stream, copy: int) -> Iterator[int]:
             continue
         if not any(access.tensor is source.tensor for access in operation.reads):
             continue
-        beside = [a for a in (*operation.reads, *operation.writes) if a.tensor is not source.tensor]
+        beside = [a for a in operation.accesses if a.tensor is not source.tensor]
         if all(_follow(access, loop, source.free_elements) for access in beside):
             yield kind
 
@@ -137,7 +137,7 @@ _Places = list[tuple[np.ndarray, np.ndarray]]
 def _places(item: Instances) -> _Places:
     """Where the accesses on the chip begin."""
     found: _Places = []
-    for access in (*item.operation.reads, *item.operation.writes):
+    for access in item.operation.accesses:
         if access.tensor.buffer.on_chip:
             offset = np.broadcast_to(access.offset.evaluate_many(item.values), item.positions.shape)
             partition, column = np.divmod(offset, row_elements(access))
