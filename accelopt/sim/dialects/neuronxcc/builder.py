@@ -279,7 +279,7 @@ def check_partitions(shape: tuple[int, ...]) -> None:
 
 def column(value: Any) -> Any:
     """A per-partition operand as a (P, 1) tile; numbers stay as they are."""
-    if isinstance(value, TensorView) and value.ndim > 2 and math.prod(value.tile_shape[1:]) == 1:
+    if isinstance(value, TensorView) and value.ndim > 2 and value.free_elements == 1:
         return value.reshape((value.tile_shape[0], 1))
     return value
 

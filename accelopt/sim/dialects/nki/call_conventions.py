@@ -135,7 +135,7 @@ def alike(name: str, dst: TensorView, **given: TensorView) -> tuple[TensorView, 
     if all(view.tile_shape == dst.tile_shape for view in views):
         return views
     builder.check_same_partitions(dst=dst, **given)
-    counts = {math.prod(view.tile_shape[1:]) for view in views}
+    counts = {view.free_elements for view in views}
     if len(counts) > 1:
         shapes = {"dst": dst.tile_shape} | {n: view.tile_shape for n, view in given.items()}
         fail(operands.different_shapes(name, shapes, REPEATED))
@@ -258,7 +258,7 @@ def scalar_or_column(value: Any, name: str, like: TensorView) -> Any:
     if builder.is_number(value):
         return value
     view = builder.tile(value, name)
-    elements = math.prod(view.tile_shape[1:])
+    elements = view.free_elements
     if elements != 1:
         fail(operands.not_a_vector(name, elements))
     builder.check_same_partitions(data=like, **{name: view})

@@ -9,7 +9,6 @@ iterations have one buffer between them.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -80,7 +79,7 @@ def place_of(tensor: Tensor) -> TileBytes | None:
         return None
     unit = PSUM_BANK_BYTES if tensor.buffer is Buffer.PSUM else 1
     first, begin = int(placement.partitions), int(placement.addresses) * unit
-    length = math.prod(tensor.tile_shape[1:]) * tensor.dtype.itemsize
+    length = tensor.partition_bytes
     return TileBytes(first, first + tensor.tile_shape[0], begin, begin + length)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from accelopt.sim import dtypes
@@ -82,7 +81,7 @@ def _scale(result: Result, scale: Any, data: TensorView) -> Any:
     if builder.is_number(scale):
         return scale
     view = builder.tile(scale, "scale")
-    if math.prod(view.tile_shape[1:]) != 1:
+    if view.free_elements != 1:
         builder.fail(operands.scale_shape(view.tile_shape))
     if view.dtype != dtypes.FLOAT32:
         builder.refuse(operands.scale_format(dtypes.name_of(view.dtype)))

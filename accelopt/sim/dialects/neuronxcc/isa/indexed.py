@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -100,7 +99,7 @@ def range_select(
         problem = f"on_false_value {on_false_value} is not the smallest float32."
         builder.refuse(KernelValueError("on_false_value", problem, "Leave it out."))
     start = number_of(range_start)
-    if start + math.prod(data.tile_shape[1:]) > 1 << 24:
+    if start + data.free_elements > 1 << 24:
         problem = "the compared positions exceed 2^24, beyond which float32 is not exact."
         builder.refuse(KernelValueError("range_start", problem))
     allowed = COMPARISONS - {"not_equal"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from accelopt.sim import dtypes
@@ -48,16 +47,16 @@ def topk(val_dst: Any, idx_dst: Any, src: Any, n: Any, sorted: Any = False) -> N
     values, places = destination(val_dst, "val_dst", psum=False), tile(idx_dst, "idx_dst")
     places, source = destination(places, "idx_dst", psum=False), tile(src, "src")
     builder.check_same_partitions(val_dst=values, idx_dst=places, src=source)
-    count, elements = math.prod(values.tile_shape[1:]), int(n)
+    count, elements = values.free_elements, int(n)
     builder.in_reach_of_gpsimd(src=source)
     for name, view, format_ in (
         ("val_dst", values, dtypes.BFLOAT16),
         ("idx_dst", places, dtypes.UINT32),
     ):
-        if view.dtype != format_ or math.prod(view.tile_shape[1:]) != count:
+        if view.dtype != format_ or view.free_elements != count:
             said = f"{name} of topk is {view!r}, not {count} {dtypes.name_of(format_)} a partition."
             refuse(KernelTypeError("topk", said))
-    room = CORE_PARTITIONS * math.prod(source.tile_shape[1:])
+    room = CORE_PARTITIONS * source.free_elements
     if source.tile_shape[0] % CORE_PARTITIONS or not 8 <= elements < 65_536 or elements > room:
         said = f"topk of n={elements} elements in a src of {source.tile_shape}."
         mend = "Give 8 to 65,535 of them, in a multiple of 16 partitions with ceil(n / 16) positions each."
@@ -87,7 +86,7 @@ def nonzero_with_count(dst: Any, src: Any, index_offset: Any = 0, padding_val: A
         said = f"src is {dtypes.name_of(source.dtype)}, dst is {dtypes.name_of(target.dtype)}."
         mend = "src must be float32 or int32, dst int32."
         refuse(KernelTypeError("nonzero_format", said, mend))
-    found, places = (math.prod(view.tile_shape[1:]) for view in (source, target))
+    found, places = (view.free_elements for view in (source, target))
     if places != found + 1:
         said = f"src has {found} elements a partition and dst {places}, not one more."
         fail(KernelValueError("destination_shape", said))
