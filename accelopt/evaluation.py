@@ -159,17 +159,9 @@ class Profile(Row):
 
     def to_metadata(self) -> dict[str, Any]:
         """The flat JSON object of the published `profile` column."""
-        return {
-            "latency": self.latency,
-            "min_ms": self.min_ms,
-            "max_ms": self.max_ms,
-            "rel_diffs": self.rel_diffs,
-            **self.metrics,
-            "target": self.target,
-            "simulated": self.simulated,
-            "stable": self.stable,
-            **({"compiler": self.compiler} if self.compiler else {}),
-        }
+        numbers, words = ({name: getattr(self, name) for name in part} for part in COLUMNS)
+        said = words if self.compiler else {k: v for k, v in words.items() if k != "compiler"}
+        return {**numbers, **self.metrics, **said}
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any]) -> Profile | None:
@@ -181,16 +173,7 @@ class Profile(Row):
         latency = numbers.get("latency", 0.0)
         if latency <= 0:
             return None
-        own = {
-            "latency",
-            "min_ms",
-            "max_ms",
-            "rel_diffs",
-            "target",
-            "simulated",
-            "stable",
-            "compiler",
-        }
+        own = {*COLUMNS[0], *COLUMNS[1]}
         return cls(
             latency=latency,
             min_ms=numbers.get("min_ms", latency),
@@ -202,6 +185,10 @@ class Profile(Row):
             stable=metadata.get("stable", True),
             compiler=str(metadata.get("compiler", "")),
         )
+
+
+COLUMNS = ("latency min_ms max_ms rel_diffs".split(), "target simulated stable compiler".split())
+"""Of a profile's fields, which stand before and behind its metrics in the `profile` column."""
 
 
 def _is_number(value: object) -> bool:

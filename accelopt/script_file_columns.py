@@ -36,6 +36,11 @@ class ResultRow(NamedTuple):
     failure: str
 
 
+CANDIDATE_COLUMNS = tuple("service_name task kernel problem values plan_id case_name".split())
+CASE_COLUMNS = tuple(name for name in CANDIDATE_COLUMNS if name != "plan_id")
+"""Of candidates.csv, those that say the case."""
+
+
 class CandidateRow(NamedTuple):
     """A row of candidates.csv or profile_results.csv: a kernel that an iteration may start from.
 
@@ -52,27 +57,14 @@ class CandidateRow(NamedTuple):
         metadata = json.loads(row["profile"]) if row.get("profile") else {}
         if not isinstance(metadata, dict):
             raise ValueError("its profile is not a JSON object")
-        case = Case(
-            service_name=row["service_name"],
-            case_name=row["case_name"],
-            problem=row["problem"],
-            values=json.loads(row["values"]),
-            task=row["task"],
-            kernel=row["kernel"],
-        )
+        own = {name: row[name] for name in CASE_COLUMNS}
+        case = Case(**{**own, "values": json.loads(own["values"])})
         return cls(case, row.get("plan_id") or "", Profile.from_metadata(metadata))
 
     def to_row(self) -> dict[str, str]:
         """The columns of candidates.csv as selection writes it."""
-        return {
-            "service_name": self.case.service_name,
-            "task": self.case.task,
-            "kernel": self.case.kernel,
-            "problem": self.case.problem,
-            "values": to_json(self.case.values),
-            "plan_id": self.plan_id,
-            "case_name": self.case.case_name,
-        }
+        own = {**dict(self.case), "values": to_json(self.case.values), "plan_id": self.plan_id}
+        return {name: own[name] for name in CANDIDATE_COLUMNS}
 
     def node(self, source: str) -> Node:
         """The kernel that the row stands for; one without a profile was not measured."""

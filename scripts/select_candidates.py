@@ -7,9 +7,10 @@ from accelopt.interruption import nothing_to_lose
 
 with nothing_to_lose():
     from accelopt.nodes import Node
+    from accelopt.script_file_columns import CANDIDATE_COLUMNS
     from accelopt.search.candidate_selection import SELECTIONS
     from accelopt.stages import script_options
-    from accelopt.stages.candidate_files import CANDIDATE_COLUMNS, select, write_candidate
+    from accelopt.stages.candidate_files import select, write_candidate
     from accelopt.stages.record_files import read_executor_results, write_table
 
 

@@ -178,7 +178,7 @@ def another_kernel(found: KernelProfile, measured: MeasuredProfile) -> str:
     if None not in (own, said) and not own / 2 <= said <= 2 * own:  # type: ignore[operator]
         return f"its products take {said:,.0f} operations, the kernel's {own:,.0f}"
     program, written = found.run.program, measured.summary.get("hbm_write_bytes")
-    results = sum(math.prod(t.shape) * t.dtype.itemsize for t in program.results if t is not None)
+    results = sum(t.bytes for t in program.results if t is not None)
     results //= found.run.stream.cores
     if written is not None and written < results:
         return f"it writes {written:,.0f} B to HBM, the kernel's results have {results:,}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -74,6 +75,16 @@ class Tensor:
         """Shape of one block: (partition, free...) on-chip, everything in HBM."""
         return self.shape[self.block_rank :]
 
+    @property
+    def partition_bytes(self) -> int:
+        """Bytes that a block has in each partition."""
+        return math.prod(self.tile_shape[1:]) * self.dtype.itemsize
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all blocks."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
 
 @dataclass(frozen=True, slots=True)
 class Indirect:
@@ -119,6 +130,13 @@ class Access:
         return found
 
     @property
+    def indices(self) -> Iterator[Access]:
+        """Its run-time indices, and theirs."""
+        for item in self.indirect:
+            yield item.index
+            yield from item.index.indices
+
+    @property
     def stands_still(self) -> bool:
         """True when every iteration of the loops around it touches the same elements, told from
         the form alone: there are no block and run-time indices, and the offset is a number."""
@@ -162,6 +180,11 @@ class Access:
     def partitions(self) -> int:
         """The length of the partition axis."""
         return self.shape[0] if self.shape else 1
+
+    @property
+    def row(self) -> int:
+        """Elements of its format from one partition of its tensor to the next."""
+        return self.tensor.partition_bytes // self.dtype.itemsize
 
     @property
     def free_elements(self) -> int:

@@ -9,14 +9,24 @@ that accumulates. Assignments that cannot be folded stay as the copies that they
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TypedDict
 
 from accelopt.sim.access import Access
 from accelopt.sim.dtypes import name_of
 from accelopt.sim.isa.movement import ASSIGN
 from accelopt.sim.isa.opcode import Cost, Opcode
-from accelopt.sim.last_uses import LastUses, indices_of
-from accelopt.sim.program import Buffer, Engine, Instruction, Loop, Program, ProgramNode, Tensor
+from accelopt.sim.last_uses import LastUses
+from accelopt.sim.program import (
+    Buffer,
+    Engine,
+    Instruction,
+    Loop,
+    Program,
+    ProgramNode,
+    Tensor,
+    rewritten,
+)
 
 
 class Folded(TypedDict):
@@ -40,7 +50,7 @@ def fold_assignments(program: Program) -> Folded:
     single = _used_once(program, assigned - results)
     gone: set[Tensor] = set()
     body = _fold(program.body, single, gone)
-    body = _without_tensors(body, gone)
+    body = rewritten(body, partial(_without_tensors, gone=gone))
     return {"body": body, "tensors": tuple(t for t in program.tensors if t not in gone)}
 
 
@@ -57,9 +67,9 @@ def _used_once(program: Program, tensors: set[Tensor]) -> set[Tensor]:
             if access.tensor in values:
                 writers[access.tensor] += 1
         for access in (*node.inputs.values(), *node.outputs.values()):
-            for tensor in indices_of(access) if access.indirect else ():
-                if tensor in values:
-                    readers[tensor] += 1
+            for index in access.indices if access.indirect else ():
+                if index.tensor in values:
+                    readers[index.tensor] += 1
     return {tensor for tensor in values if readers[tensor] == writers[tensor] == 1}
 
 
@@ -142,14 +152,7 @@ def _may_write(made: Instruction, target: Access, accumulates: bool) -> bool:
     return free_choice and target.tensor.buffer.on_chip
 
 
-def _without_tensors(nodes: tuple[ProgramNode, ...], gone: set[Tensor]) -> tuple[ProgramNode, ...]:
-    return tuple(
-        replace(
-            node,
-            body=_without_tensors(node.body, gone),
-            tensors=tuple(t for t in node.tensors if t not in gone),
-        )
-        if isinstance(node, Loop)
-        else node
-        for node in nodes
-    )
+def _without_tensors(node: ProgramNode, gone: set[Tensor]) -> ProgramNode:
+    if not isinstance(node, Loop):
+        return node
+    return replace(node, tensors=tuple(t for t in node.tensors if t not in gone))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from accelopt.sim.access import Access
 from accelopt.sim.program import Loop, ProgramNode, Tensor
 
@@ -33,9 +31,8 @@ class LastUses:
     def _touch(self, access: Access, position: int) -> None:
         if self._touched.get(access.tensor, -1) < position:
             self._touched[access.tensor] = position
-        if access.indirect:
-            for item in access.indirect:
-                self._touch(item.index, position)
+        for item in access.indirect:
+            self._touch(item.index, position)
 
     def touched(self, tensor: Tensor) -> int:
         """Where the tensor was last read or written."""
@@ -44,10 +41,3 @@ class LastUses:
     def written(self, tensor: Tensor) -> int:
         """Where the tensor was last written."""
         return self._written.get(tensor, -1)
-
-
-def indices_of(access: Access) -> Iterator[Tensor]:
-    """The tensors of an access's run-time indices, and of theirs."""
-    for item in access.indirect:
-        yield item.index.tensor
-        yield from indices_of(item.index)

@@ -6,8 +6,8 @@ nothing in it is ever changed: verification reads it, the executor compiles it, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from accelopt.sim.access import Access
@@ -89,6 +89,47 @@ def core_of(node: ProgramNode) -> int:
     return next(map(core_of, node.body), 0) if isinstance(node, Loop) else node.core
 
 
+def walk(
+    nodes: Iterable[ProgramNode], loops: tuple[Loop, ...] = ()
+) -> Iterator[tuple[tuple[Loop, ...], Instruction]]:
+    """Every instruction with the loops around it, outermost first, in program order."""
+    for node in nodes:
+        if isinstance(node, Loop):
+            yield from walk(node.body, (*loops, node))
+        else:
+            yield loops, node
+
+
+def rewritten(
+    nodes: Iterable[ProgramNode], change: Callable[[ProgramNode], ProgramNode | None]
+) -> tuple[ProgramNode, ...]:
+    """What `change` makes of each node, of a loop after what is in it; without those of which it makes None."""
+    found: list[ProgramNode] = []
+    for node in nodes:
+        if isinstance(node, Loop):
+            node = replace(node, body=rewritten(node.body, change))
+        made = change(node)
+        if made is not None:
+            found.append(made)
+    return tuple(found)
+
+
+def with_accesses(instruction: Instruction, change: Callable[[Access], Access]) -> Instruction:
+    """The instruction with each access, and those of run-time indices before it, as `change` makes it."""
+
+    def changed(access: Access) -> Access:
+        if access.indirect:
+            found = tuple(replace(i, index=changed(i.index)) for i in access.indirect)
+            access = replace(access, indirect=found)
+        return change(access)
+
+    return replace(
+        instruction,
+        outputs={name: changed(access) for name, access in instruction.outputs.items()},
+        inputs={name: changed(access) for name, access in instruction.inputs.items()},
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class Program:
     """A traced kernel. `arguments` are its tensor parameters in order; `results` what it returns
@@ -129,18 +170,8 @@ class Program:
         return found
 
     def walk(self) -> Iterator[tuple[tuple[Loop, ...], Instruction]]:
-        """Every instruction with the loops around it, outermost first, in program order."""
-
-        def visit(
-            nodes: tuple[ProgramNode, ...], loops: tuple[Loop, ...]
-        ) -> Iterator[tuple[tuple[Loop, ...], Instruction]]:
-            for node in nodes:
-                if isinstance(node, Loop):
-                    yield from visit(node.body, (*loops, node))
-                else:
-                    yield loops, node
-
-        return visit(self.body, ())
+        """`walk` of its body."""
+        return walk(self.body)
 
     def all_tensors(self) -> Iterator[Tensor]:
         """Arguments, then every declared tensor in program order."""

@@ -114,10 +114,10 @@ class _Coverage:
             return
         if _times(loops) > MOST_ADDRESSES:
             for access in instruction.inputs.values():
-                for part in (access, *_indices(access)):
+                for part in (access, *access.indices):
                     self._mark(part.tensor, ...)
             for access in instruction.outputs.values():
-                for part in _indices(access):
+                for part in access.indices:
                     self._mark(part.tensor, ...)
             return
         trips = tuple(loop.variable.trips for loop in loops)
@@ -136,7 +136,7 @@ class _Coverage:
             return
         accesses = [*instruction.inputs.values()]
         for access in (*accesses, *instruction.outputs.values()):
-            for index in _indices(access):
+            for index in access.indices:
                 self._read(_Use(loops, index), lives, None, instruction)
         for access in accesses:
             self._read(_Use(loops, access), lives, wanted, instruction)
@@ -199,12 +199,6 @@ class _Coverage:
 
 def _times(loops: tuple[Loop, ...]) -> int:
     return math.prod(loop.variable.trips for loop in loops)
-
-
-def _indices(access: Access) -> Iterable[Access]:
-    for item in access.indirect:
-        yield item.index
-        yield from _indices(item.index)
 
 
 def _axis(shape: tuple[int, ...], number: int) -> TileAxis:

@@ -12,7 +12,6 @@ from accelopt.script_file_columns import CandidateRow
 from accelopt.search.candidate_selection import Selection
 from accelopt.store import write_atomically
 
-CANDIDATE_COLUMNS = tuple("service_name task kernel problem values plan_id case_name".split())
 PARENT = "parent"  # plan_id of a kernel that stays as it is
 
 
@@ -75,15 +74,6 @@ def collected_rows(cases: Iterable[Case]) -> list[dict[str, str]]:
         service = (
             benchmark.init_service_name(case) if not earlier else f"{case.case_name}_ID{earlier}"
         )
-        rows.append(
-            {
-                "problem": case.problem,
-                "values": to_json(case.values),
-                "case_id": case.case_id,
-                "task": case.task,
-                "kernel": case.kernel,
-                "case_name": case.case_name,
-                "service_name": service,
-            }
-        )
+        own = {name: getattr(case, name) for name in COLLECTED_COLUMNS}
+        rows.append({**own, "values": to_json(case.values), "service_name": service})
     return rows

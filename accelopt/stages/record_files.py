@@ -15,13 +15,18 @@ from accelopt.errors import ConfigError
 from accelopt.evaluation import faults
 from accelopt.kernels.gpu.cases import case_of_row
 from accelopt.nodes import Result
-from accelopt.script_file_columns import CandidateRow, Experience, PlannerResult, ServiceResult
+from accelopt.script_file_columns import (
+    CASE_COLUMNS,
+    CandidateRow,
+    Experience,
+    PlannerResult,
+    ServiceResult,
+)
 from accelopt.store import read_json, read_text, write_atomically, write_json
 
 TableRow = Mapping[str, str]
 
 # What a table of candidates must have, for either kind of kernel.
-NKI_COLUMNS = tuple("service_name task kernel problem values case_name".split())
 FLASHINFER_COLUMNS = tuple("definition_path solution_path workload_path".split())
 
 
@@ -82,7 +87,7 @@ def candidate(row: TableRow, path: Path) -> CandidateRow:
 
 def read_candidate_table(path: Path) -> list[dict[str, str]]:
     """The rows of a candidates.csv or profile_results.csv. Raises ConfigError."""
-    return read_table(path, NKI_COLUMNS, FLASHINFER_COLUMNS)
+    return read_table(path, CASE_COLUMNS, FLASHINFER_COLUMNS)
 
 
 def read_candidates(path: Path) -> list[CandidateRow]:

@@ -11,10 +11,16 @@ from accelopt.agents.budget import Ledger
 from accelopt.evaluation import Case, to_json
 from accelopt.kernels.moves import METHODS, methods_of, what_it_does
 from accelopt.nodes import Node
-from accelopt.script_file_columns import CandidateRow, PlannerResult, ResultRow, ServiceResult
+from accelopt.script_file_columns import (
+    CANDIDATE_COLUMNS,
+    CandidateRow,
+    PlannerResult,
+    ResultRow,
+    ServiceResult,
+)
 from accelopt.search.graph_report import events_text, trace_text
 from accelopt.search.strategy import Strategy
-from accelopt.stages.candidate_files import CANDIDATE_COLUMNS, origin, write_candidate, write_winner
+from accelopt.stages.candidate_files import origin, write_candidate, write_winner
 from accelopt.stages.record_files import write_records, write_table
 from accelopt.stages.run import Iteration, Outcome, Run
 from accelopt.store import content_key, write_atomically, write_json

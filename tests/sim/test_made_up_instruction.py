@@ -19,20 +19,18 @@ TENSOR_MIDDLE = Opcode(
     calls={"tensor_middle": call(("data1", "data2"))}, cost=Cost.TWO_TILES, elementwise=True,
 )  # fmt: skip
 """,
-    "sim/dialects/nki/isa/elementwise.py": '''
-@instruction
-def tensor_middle(dst: Any, data1: Any, data2: Any) -> None:
-    """dst = (data1 + data2) / 2."""
-    left, right = tile(data1, "data1"), tile(data2, "data2")
-    target, left, right = alike("tensor_middle", destination(dst), data1=left, data2=right)
-    check("tensor_middle", data1=left, data2=right)
-    emit(elementwise.TENSOR_MIDDLE, result=target, inputs={"data1": left, "data2": right})
+    "sim/dialects/neuronxcc/isa/elementwise.py": '''
+@instruction("data1 data2")
+def tensor_middle(result: Result, data1: TensorView, data2: TensorView) -> TensorView:
+    """(data1 + data2) / 2."""
+    target, left, right = result.alike("tensor_middle", data1.dtype, data1=data1, data2=data2)
+    return result.emit(elementwise.TENSOR_MIDDLE, target, {"data1": left, "data2": right})
 ''',
     "sim/compute/instructions/elementwise.py": '''
 def tensor_middle(site: LaneSite) -> Closure:
     """result = (data1 + data2) / 2."""
     left, right = (site.values(site.instruction.inputs[name]) for name in ("data1", "data2"))
-    return step(site.destination(site.result), lambda out: np.multiply(left() + right(), 0.5, out))
+    return site.computed(lambda out: np.multiply(left() + right(), 0.5, out))
 ''',
     "kernels/nki/lift/elementwise.py": '''
 def tensor_middle(site: WriteSite) -> Value:

@@ -125,11 +125,6 @@ class _Work(NamedTuple):
     def total_ns(self) -> float:
         return self.times * self.ns
 
-    @property
-    def partitions(self) -> int:
-        accesses = (*self.operation.reads, *self.operation.writes)
-        return max((access.partitions for access in accesses), default=1)
-
 
 def advice(
     found: KernelProfile,
@@ -284,12 +279,12 @@ class _Mechanisms:
         """Instructions on few partitions that follow each other."""
         groups: dict[int, dict[Operation, float]] = defaultdict(dict)
         for one in (*self._computing, *(w for w in self._works if w.transfer)):
-            most = self.spec.partitions // one.partitions
+            most = self.spec.partitions // one.operation.partitions
             if one.operation.opcode in (SPILL_SAVE, SPILL_RELOAD) or most < 2:
                 continue
             joined = self._joined(one, most)
             if joined > 1:
-                groups[one.partitions][one.operation] = 1 / joined
+                groups[one.operation.partitions][one.operation] = 1 / joined
         for partitions, factors in groups.items():
             yield self._asking(
                 "fill the partitions: {now} of {all} carry work in {lines}; lay what several of their "
@@ -303,7 +298,7 @@ class _Mechanisms:
         narrow: dict[SourceLine | None, list[tuple[float, int, float]]] = defaultdict(list)
         for one in self._computing:
             elements, fixed = engine_cycles(one.operation, self.spec)
-            wide = max(_free(one.operation), 1)
+            wide = max(one.operation.wide, 1)
             if fixed < FIXED_SHARE * (elements + fixed) or wide >= WIDE:
                 continue
             joined = self._joined(one, WIDE // wide)
@@ -462,7 +457,7 @@ class _Mechanisms:
             if one.operation.opcode in (SPILL_SAVE, SPILL_RELOAD):
                 spilled[one.operation] = 0.0
                 continue
-            for access in (*one.operation.reads, *one.operation.writes):
+            for access in one.operation.accesses:
                 tensor = access.tensor
                 if not tensor.buffer.on_chip and tensor not in known and tensor.data is None:
                     own[tensor][one.operation] = 0.0
@@ -492,7 +487,7 @@ class _Mechanisms:
                 cost is None
                 or not cost.descriptors
                 or one.operation.opcode in (SPILL_SAVE, SPILL_RELOAD)
-                or any(a.indirect for a in (*one.operation.reads, *one.operation.writes))
+                or any(a.indirect for a in one.operation.accesses)
             ):
                 continue
             piece = cost.moved // cost.descriptors
@@ -633,27 +628,17 @@ def _key(operation: Operation) -> tuple[SourceLine, str]:
     return operation.source, operation.label or operation.opcode
 
 
-def _free(operation: Operation) -> int:
-    accesses = (*operation.reads, *operation.writes)
-    wide = max((access.free_elements for access in accesses), default=1)
-    return wide if operation.width is None else operation.width
-
-
 def _in_psum(operation: Operation) -> bool:
-    return any(a.tensor.buffer is Buffer.PSUM for a in (*operation.reads, *operation.writes))
+    return any(a.tensor.buffer is Buffer.PSUM for a in operation.accesses)
 
 
 def _as(access: Access, dtype: np.dtype) -> Access:
     return replace(access, dtype=dtype) if access.dtype.itemsize == 4 else access
 
 
-def _attributes(operation: Operation) -> Mapping[str, object]:
-    return operation.instruction.attributes if operation.instruction else {}
-
-
 def _ops(operation: Operation) -> list[str]:
     """What a tensor_scalar or the like does, in order."""
-    named = [_attributes(operation).get(name) for name in ("op", "op0", "op1")]
+    named = [operation.attributes.get(name) for name in ("op", "op0", "op1")]
     return [str(one) for one in named if one is not None]
 
 
@@ -686,7 +671,7 @@ def _taken_over(operation: Operation, after: Operation) -> str:
         return ""
     if not _by_scalars(operation) or len(_ops(operation)) != 1:
         return ""
-    if _attributes(operation).get("reverse0"):
+    if operation.attributes.get("reverse0"):
         return ""
     simple = _ops(operation)[0] in BY_SCALE_AND_BIAS
     same = line == operation.source.line
@@ -709,9 +694,9 @@ SAMPLES = np.linspace(-6, 6, 49)
 def _of_its_operand(operation: Operation, after: Operation) -> str:
     """The function of ScalarE that a function is times its own operand: silu of sigmoid; empty where there
     is none, or the product is another."""
-    if not _scales(operation) or _attributes(operation).get("scale", 1.0) != 1.0:
+    if not _scales(operation) or operation.attributes.get("scale", 1.0) != 1.0:
         return ""
-    mine = {(access.tensor, access.offset) for access in (*operation.reads, *operation.writes)}
+    mine = {(access.tensor, access.offset) for access in operation.accesses}
     product = {(access.tensor, access.offset) for access in after.reads}
     if len(operation.reads) != 1 or _ops(after) != ["multiply"] or mine != product:
         return ""

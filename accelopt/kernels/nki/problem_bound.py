@@ -3,8 +3,6 @@ the kernel lifts to. No kernel of the problem takes less; those that lift to one
 
 from __future__ import annotations
 
-import math
-
 from accelopt.evaluation import Row
 from accelopt.hardware import Hardware
 from accelopt.hardware.least_time import ASPECTS, LeastTime, Work, least_time
@@ -59,7 +57,7 @@ def problem_bound(program: Program, spec: Hardware) -> ProblemBound:
         unlifted = getattr(error, "reason", "its expressions are too deep")
         # Every element of these is written; what is read, and written to an argument, is not known.
         own = (tensor for n, tensor in enumerate(results) if n not in kept)
-        found = Work(0, sum(math.prod(one.shape) * one.dtype.itemsize for one in own))
+        found = Work(0, sum(one.bytes for one in own))
     cores = max(launch_cores(program.dialect, spec), program.ranks)
     found = found._replace(cores=cores)
     return ProblemBound(

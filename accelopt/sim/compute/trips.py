@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from accelopt.sim.access import Tensor
 from accelopt.sim.compute.executor import Executable
 from accelopt.sim.errors import KernelValueError
-from accelopt.sim.program import Instruction, Loop, Program, ProgramNode, is_dynamic
+from accelopt.sim.program import Instruction, Loop, Program, ProgramNode, is_dynamic, rewritten
 
 
 def counted(program: Program, arrays: Sequence[np.ndarray] | None = None) -> Program:
@@ -24,7 +25,8 @@ def counted(program: Program, arrays: Sequence[np.ndarray] | None = None) -> Pro
 
     Raises KernelValueError where the numbers depend on arguments and there are no arrays.
     """
-    dynamic = [loop for loop in _loops(program.body) if is_dynamic(loop)]
+    around = dict.fromkeys(loop for loops, _ in program.walk() for loop in loops)
+    dynamic = [loop for loop in around if is_dynamic(loop)]
     if not dynamic:
         return program
     deciding = _deciding(program)
@@ -35,7 +37,7 @@ def counted(program: Program, arrays: Sequence[np.ndarray] | None = None) -> Pro
         raise KernelValueError("dynamic_loop", said, mend, source=dynamic[0].source)
     part = replace(
         program,
-        body=_sliced(program.body, deciding),
+        body=rewritten(program.body, lambda node: node if _decides(node, deciding) else None),
         arguments=program.arguments if by_data else (),
         results=(),
         result_shapes=(),
@@ -46,15 +48,7 @@ def counted(program: Program, arrays: Sequence[np.ndarray] | None = None) -> Pro
         variable.id: -(-sum(entries) // max(len(entries), 1))
         for variable, entries in executable.trips.items()
     }
-    return replace(program, body=_with_trips(program.body, trips))
-
-
-def _loops(body: tuple[ProgramNode, ...]) -> list[Loop]:
-    found = []
-    for node in body:
-        if isinstance(node, Loop):
-            found += [node, *_loops(node.body)]
-    return found
+    return replace(program, body=rewritten(program.body, partial(_with_trips, trips=trips)))
 
 
 def _deciding(program: Program) -> set[Tensor]:
@@ -74,30 +68,16 @@ def _written(instruction: Instruction) -> set[Tensor]:
     return {access.tensor for access in instruction.outputs.values()}
 
 
-def _sliced(body: tuple[ProgramNode, ...], deciding: set[Tensor]) -> tuple[ProgramNode, ...]:
-    """What decides, and the loops of the device."""
-    kept: list[ProgramNode] = []
-    for node in body:
-        if isinstance(node, Loop):
-            inner = _sliced(node.body, deciding)
-            if inner:
-                kept.append(replace(node, body=inner))
-        elif node.opcode.ends_loop or not deciding.isdisjoint(_written(node)):
-            kept.append(node)
-    return tuple(kept)
+def _decides(node: ProgramNode, deciding: set[Tensor]) -> bool:
+    """Whether a node is an instruction that decides, or a loop of such."""
+    if isinstance(node, Loop):
+        return bool(node.body)
+    return node.opcode.ends_loop or not deciding.isdisjoint(_written(node))
 
 
-def _with_trips(body: tuple[ProgramNode, ...], trips: dict[int, int]) -> tuple[ProgramNode, ...]:
-    found: list[ProgramNode] = []
-    for node in body:
-        if isinstance(node, Loop):
-            inner = _with_trips(node.body, trips)
-            if is_dynamic(node):
-                times = trips.get(node.variable.id, 0)
-                if times:
-                    variable = replace(node.variable, trips=times)
-                    found.append(replace(node, variable=variable, body=inner[1:]))
-                continue
-            node = replace(node, body=inner)
-        found.append(node)
-    return tuple(found)
+def _with_trips(node: ProgramNode, trips: dict[int, int]) -> ProgramNode | None:
+    if not isinstance(node, Loop) or not is_dynamic(node):
+        return node
+    times = trips.get(node.variable.id, 0)
+    variable = replace(node.variable, trips=times)
+    return replace(node, variable=variable, body=node.body[1:]) if times else None

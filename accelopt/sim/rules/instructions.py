@@ -6,7 +6,6 @@ came from elsewhere may never have met it: here the same is proven from the Prog
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from accelopt.sim.access import Access
@@ -168,16 +167,10 @@ def _bases(instruction: Instruction, name: str, access: Access, index: Access) -
 
 def _partition(access: Access) -> int | None:
     """The first partition of a tile that the kernel placed; None for others."""
-    placement, row = access.tensor.placement, _row(access)
+    placement, row = access.tensor.placement, access.row
     if placement is None or placement.partitions.ndim or access.offset.terms or not row:
         return None
     return int(placement.partitions) + access.offset.constant // row
-
-
-def _row(access: Access) -> int:
-    """Elements of the access's format from one partition to the next."""
-    tensor = access.tensor
-    return math.prod(tensor.tile_shape[1:]) * tensor.dtype.itemsize // access.dtype.itemsize
 
 
 def _on_chip(instruction: Instruction, name: str, access: Access) -> Iterator[str]:
@@ -194,9 +187,9 @@ def _on_chip(instruction: Instruction, name: str, access: Access) -> Iterator[st
         most = MAX_FREE_IN_PSUM
     if name != "result" and instruction.attributes.get("perf_mode"):
         most *= ROWS_AT_ONCE
-    if _free(access) > most:
-        yield f"has an operand {name} of {_free(access)} elements a partition, at most {most}"
-    row = _row(access)
+    if access.free_elements > most:
+        yield f"has an operand {name} of {access.free_elements} elements a partition, at most {most}"
+    row = access.row
     if row == 0:
         yield f"has an operand {name} whose elements are wider than a row of its tensor"
         return
@@ -206,7 +199,3 @@ def _on_chip(instruction: Instruction, name: str, access: Access) -> Iterator[st
     masked = instruction.mask.constraints or access.mask.constraints  # may end the row
     if reach >= row and not access.indirect and not masked:
         yield f"has an operand {name} that runs from one partition into the next"
-
-
-def _free(access: Access) -> int:
-    return math.prod(access.shape[1:])

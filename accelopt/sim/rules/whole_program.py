@@ -70,7 +70,7 @@ def buffer_sizes(program: Program) -> Iterator[KernelError]:
             continue
         in_psum = tensor.buffer is Buffer.PSUM
         available = core.psum_partition_bytes if in_psum else core.sbuf_partition_bytes
-        needed = math.prod(tensor.tile_shape[1:]) * tensor.dtype.itemsize
+        needed = tensor.partition_bytes
         if needed > available:
             memory = tensor.buffer.value.upper()
             error = operands.buffer_too_large(tensor.name, needed, available, memory)

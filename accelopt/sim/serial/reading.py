@@ -7,8 +7,8 @@ import io
 import json
 import math
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from accelopt.sim.errors import NOWHERE, SourceLine
 from accelopt.sim.garbage_collection import collector_paused
 from accelopt.sim.instruction_set import OPCODES, fault
 from accelopt.sim.isa.limits import CORES
-from accelopt.sim.isa.opcode import Opcode
 from accelopt.sim.mask import EVERYTHING, Mask
 from accelopt.sim.program import (
     AttributeValue,
@@ -158,38 +157,8 @@ def loads(data: bytes, file: str | None = None) -> Program:
         raise MalformedProgram(f"{type(error).__name__}: {error}"[:200]) from None
 
 
-class _TensorForm(NamedTuple):
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    buffer: Buffer
-    block_rank: int
-    fill: float | int | None
-    lazy_fill: bool
-    constant: bool
-    placement: Placement | None
-    temporary: bool
-    source: SourceLine
-
-
-class _InstructionForm(NamedTuple):
-    opcode: Opcode
-    engine: Engine
-    outputs: tuple[str, ...]
-    inputs: tuple[str, ...]
-    attributes: Mapping[str, AttributeValue]
-    mask: Mask
-    source: SourceLine
-    core: int
-
-
-class _AccessForm(NamedTuple):
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: np.dtype
-    mask: Mask
-
-
-Form = TypeVar("Form")
+Form = tuple[Any, ...]
+"""Fields of what is written once and meant by number again, in the order of its class."""
 
 
 def _form(item: Any, known: list[Form], read: Callable[[Any], Form]) -> Form:
@@ -212,9 +181,9 @@ class _Reader:
         self.variables: dict[int, LoopVariable] = {}  # of the loops around what is being read
         self.numbers: set[int] = set()  # of all loops
         self.depth = 0
-        self.tensor_forms: list[_TensorForm] = []
-        self.instruction_forms: list[_InstructionForm] = []
-        self.access_forms: list[_AccessForm] = []
+        self.tensor_forms: list[Form] = []
+        self.instruction_forms: list[Form] = []
+        self.access_forms: list[Form] = []
 
     def program(self) -> Program:
         document = self.document()
@@ -268,42 +237,25 @@ class _Reader:
         if integer(number) in self.tensors:
             raise MalformedProgram(f"two tensors have the number {number}")
         form = _form(written, self.tensor_forms, self.tensor_form)
-        tensor = Tensor(
-            number,
-            f"t{number}" if name is None else text_of(name),
-            form.shape,
-            form.dtype,
-            form.buffer,
-            form.block_rank,
-            form.fill,
-            form.lazy_fill,
-            self.constant(number, form.shape, form.dtype) if form.constant else None,
-            form.placement,
-            form.temporary,
-            form.source,
-        )
+        shape, dtype, before, constant, after = form
+        title = f"t{number}" if name is None else text_of(name)
+        data = self.constant(number, shape, dtype) if constant else None
+        fields = (number, title, shape, dtype, *before, data, *after)
+        tensor = Tensor(*fields)
         self.tensors[number] = tensor
         return tensor
 
-    def tensor_form(self, item: Any) -> _TensorForm:
+    def tensor_form(self, item: Any) -> Form:
         sizes, dtype, where, rank, fill, lazy_fill, constant, placement, temporary, source = item
         shape, block_rank, buffer = shape_of(sizes), natural(rank), Buffer(where)
         if block_rank > len(shape) - buffer.on_chip or (block_rank and not buffer.on_chip):
             raise MalformedProgram(f"{block_rank} block dimensions for shape {shape}")
         if fill is not None and not is_number(fill):
             raise MalformedProgram(f"fill {fill!r} is not a number")
-        return _TensorForm(
-            shape,
-            format_of(dtype),
-            buffer,
-            block_rank,
-            fill,
-            truth(lazy_fill),
-            truth(constant),
-            placement_of(placement, shape[:block_rank]),
-            truth(temporary),
-            self.source(source),
-        )
+        before = buffer, block_rank, fill, truth(lazy_fill)
+        place = placement_of(placement, shape[:block_rank])
+        after = place, truth(temporary), self.source(source)
+        return shape, format_of(dtype), before, truth(constant), after
 
     def constant(self, number: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         raw = np.load(io.BytesIO(self.archive.read(f"{number}.npy")), allow_pickle=False)
@@ -368,7 +320,7 @@ class _Reader:
     def access(self, item: Any) -> Access:
         number, written, start, *more = item
         tensor = self.tensors[integer(number)]
-        form = _form(written, self.access_forms, self.access_form)
+        shape, strides, dtype, mask = _form(written, self.access_forms, self.access_form)
         offset = self.affine(start)
         indices, runtime = more or ((), ())
         block = tuple(map(self.affine, indices))
@@ -383,16 +335,14 @@ class _Reader:
                 )
                 for index, stride, size, *group in runtime
             )
-        return Access(
-            tensor, form.shape, block, offset, form.strides, form.dtype, indirect, form.mask
-        )
+        return Access(tensor, shape, block, offset, strides, dtype, indirect, mask)
 
-    def access_form(self, item: Any) -> _AccessForm:
+    def access_form(self, item: Any) -> Form:
         sizes, steps, dtype, mask = item
         shape, strides = shape_of(sizes), tuple(map(integer, steps))
         if len(strides) != len(shape):
             raise MalformedProgram(f"a tile of shape {shape} has strides {strides}")
-        return _AccessForm(shape, strides, format_of(dtype), self.mask(mask, shape))
+        return shape, strides, format_of(dtype), self.mask(mask, shape)
 
     # Instructions and loops.
 
@@ -400,19 +350,14 @@ class _Reader:
         if item[0] == "loop":
             with self.deeper():
                 return self.loop(item)
-        form = _form(item[0], self.instruction_forms, self.instruction_form)
-        accesses = tuple(map(self.access, item[1:]))
-        split = len(form.outputs)
-        instruction = Instruction(
-            form.opcode,
-            form.engine,
-            dict(zip(form.outputs, accesses[:split], strict=True)),
-            dict(zip(form.inputs, accesses[split:], strict=True)),
-            form.attributes,
-            form.mask,
-            form.source,
-            form.core,
+        opcode, engine, outputs, inputs, *more = _form(
+            item[0], self.instruction_forms, self.instruction_form
         )
+        accesses = tuple(map(self.access, item[1:]))
+        split = len(outputs)
+        written = dict(zip(outputs, accesses[:split], strict=True))
+        read = dict(zip(inputs, accesses[split:], strict=True))
+        instruction = Instruction(opcode, engine, written, read, *more)
         self.check(instruction)
         return instruction
 
@@ -434,7 +379,7 @@ class _Reader:
             if not set(axes) <= set(range(rank)):
                 raise MalformedProgram(f"{instruction.opcode} has no axes {axes}")
 
-    def instruction_form(self, item: Any) -> _InstructionForm:
+    def instruction_form(self, item: Any) -> Form:
         opcode, engine, outputs, inputs, written, mask, source, *core = item
         names = (tuple(map(text_of, outputs)), tuple(map(text_of, inputs)))
         attributes = {text_of(name): self.attribute(value) for name, value in written.items()}
@@ -442,15 +387,8 @@ class _Reader:
             raise MalformedProgram(wrong)
         if core not in ([], *([n] for n in range(1, max(CORES.values())))):
             raise MalformedProgram(f"a chip has no core {core}")
-        return _InstructionForm(
-            OPCODES[opcode],
-            Engine(engine),
-            *names,
-            attributes,
-            self.mask(mask),
-            self.source(source),
-            core[0] if core else 0,
-        )
+        form = OPCODES[opcode], Engine(engine), *names, attributes, self.mask(mask)
+        return (*form, self.source(source), core[0] if core else 0)
 
     def attribute(self, value: Any) -> AttributeValue:
         if isinstance(value, dict):

@@ -77,19 +77,10 @@ class _Writer:
     def tensor(self, tensor: Tensor) -> list[Any]:
         name = None if tensor.name == f"t{tensor.id}" else tensor.name
         unique = tensor.data is not None or tensor.placement is not None
-        key = (
-            tensor.id if unique else None,
-            tensor.shape,
-            tensor.dtype,
-            tensor.buffer,
-            tensor.block_rank,
-            repr(tensor.fill),
-            tensor.lazy_fill,
-            tensor.temporary,
-            tensor.source,
-        )
+        form = _tensor_form(tensor, self.first)
+        key = (tensor.id if unique else None, repr(form))
         known = self.tensors.setdefault(key, number := len(self.tensors))
-        return [tensor.id, name, _tensor_form(tensor, self.first) if known == number else known]
+        return [tensor.id, name, form if known == number else known]
 
     def node(self, node: ProgramNode) -> list[Any]:
         return self.loop(node) if isinstance(node, Loop) else self.instruction(node)

@@ -83,20 +83,18 @@ def bill(found: KernelProfile) -> list[Priced]:
 
 
 def _form(operation: Operation) -> _Form:
-    accesses = (*operation.reads, *operation.writes)
     engine = QUEUE_NAMES[operation.queue]
     lanes = engine not in ("dma", "tensor")
-    wide = max((access.free_elements for access in accesses), default=1)
-    partitions = max((access.partitions for access in accesses), default=1)
+    wide, partitions = operation.wide, operation.partitions
     if engine == "tensor" and operation.reads:
-        wide = operation.reads[-1].free_elements
         partitions = operation.reads[0].partitions
+        wide = operation.reads[-1].free_elements if operation.width is None else wide
     return _Form(
         operation.source,
         operation.label or operation.opcode,
         engine,
         partitions,
-        operation.width if operation.width is not None else wide,
+        wide,
         _memories(operation),
         bytes_apart(operation) if lanes else 0,
         lanes and has_dynamic_address(operation),

@@ -12,6 +12,7 @@ from accelopt.sim.errors import SourceLine
 from accelopt.sim.program import Buffer, Program
 from accelopt.sim.timing.profile import Compiler, compiled_program
 from accelopt.sim.timing.stream.stream import Stream
+from accelopt.sim.timing.stream.unit_uses import UnitUses
 
 COLUMNS = 64
 
@@ -37,7 +38,7 @@ class MemoryUse(NamedTuple):
 def memory_use(program: Program) -> tuple[MemoryUse, ...]:
     """SBUF and PSUM of each core as the kernel asks for them, before anything is spilled."""
     spec = TARGETS[program.target]
-    stream = compiled_program(counted(program), spec, Compiler(frozenset({"fit_sbuf"}))).flow
+    stream = compiled_program(counted(program), spec, Compiler(frozenset({"fit_sbuf"}))).stream
     memories = (
         (Buffer.SBUF, "SBUF", spec.sbuf_usable_bytes),
         (Buffer.PSUM, "PSUM", spec.psum_partition_bytes),
@@ -50,25 +51,13 @@ def memory_use(program: Program) -> tuple[MemoryUse, ...]:
 
 
 def _use(stream: Stream, buffer: Buffer, core: int, memory: str, capacity: int) -> MemoryUse:
-    first: dict[int, int] = {}
-    last: dict[int, int] = {}
-    for position, (reads, writes) in enumerate(zip(stream.reads, stream.writes, strict=True)):
-        for cell in (*reads, *writes):
-            unit = stream.cell_unit[cell]
-            info = stream.units[unit]
-            if info.tensor.buffer is buffer and info.core == core:
-                first.setdefault(unit, position)
-                last[unit] = position
-    change = np.zeros(len(stream) + 1, np.int64)
-    for unit, position in first.items():
-        change[position] += stream.units[unit].bytes
-        change[last[unit] + 1] -= stream.units[unit].bytes
+    uses = UnitUses(stream, lambda unit: unit.tensor.buffer is buffer and unit.core == core)
     own = [stream.core_of(kind) == core for kind in stream.kind]
-    live = np.cumsum(change)[:-1][own]
+    live = uses.live()[own]
     at = int(np.flatnonzero(own)[live.argmax()]) if live.size else 0
     held: dict[tuple[str, SourceLine], int] = {}
-    for unit, position in first.items():
-        if position <= at <= last[unit]:
+    for unit, positions in enumerate(uses.at):
+        if positions and positions[0] <= at <= positions[-1]:
             tensor = stream.units[unit].tensor
             key = (tensor.name, tensor.source)
             held[key] = held.get(key, 0) + stream.units[unit].bytes

@@ -202,17 +202,17 @@ def profiles(
 def _latency_ms(at: Compilation, spec: Hardware, known: list[tuple[object, float]]) -> float:
     """The latency on one more core; `known` are those of cores before, in ns after the launch."""
     costs = _priced(at, spec)
-    same = depends_on(at.flow, costs, spec)
+    same = depends_on(at.stream, costs, spec)
     found = next((ns for other, ns in known if other == same), None)
     if found is None:
-        timeline = schedule(at.flow, at.graph, costs, spec, at.bounds.lookahead)
+        timeline = schedule(at.stream, at.graph, costs, spec, at.bounds.lookahead)
         found = timeline.latency_ns - spec.launch_ns
         known.append((same, found))
     return (found + spec.launch_ns) * 1e-6
 
 
 def _priced(at: Compilation, spec: Hardware) -> list[Transfer | None]:
-    return with_latency(price_transfers(at.flow, spec, at.bounds), at.drained, spec)
+    return with_latency(price_transfers(at.stream, spec, at.bounds), at.drained, spec)
 
 
 def compiled_program(
@@ -244,9 +244,9 @@ def _profile(
 ) -> KernelProfile:  # fmt: skip
     at = compiled or compiled_program(program, spec, compiler, most_ms)
     costs = _priced(at, spec) if compiled else at.costs
-    timeline = schedule(at.flow, at.graph, costs, spec, compiler.bounds.lookahead)
+    timeline = schedule(at.stream, at.graph, costs, spec, compiler.bounds.lookahead)
     interface = frozenset(program.arguments) | {t for t in program.results if t is not None}
-    fields, true = counters.summary(at.flow, costs, timeline, interface, spec)
+    fields, true = counters.summary(at.stream, costs, timeline, interface, spec)
     return KernelProfile(
         timeline.latency_ns * 1e-6,
         fields,
@@ -255,7 +255,7 @@ def _profile(
         true,
         spec.name,
         spec.calibration,
-        SimulatedRun(program, spec, at.flow, costs, timeline, at.graph, compiler),
+        SimulatedRun(program, spec, at.stream, costs, timeline, at.graph, compiler),
     )
 
 
@@ -263,7 +263,7 @@ def _throttled(at: Compilation, timeline: Timeline) -> Iterator[Decision]:
     """Where the hardware held the Tensor engine back for so long that it matters."""
     lost: Counter[SourceLine] = Counter()
     for kind, held in timeline.held_ns.items():
-        lost[at.flow.instances[kind].operation.source] += held  # type: ignore[assignment]
+        lost[at.stream.instances[kind].operation.source] += held  # type: ignore[assignment]
     for source, held in lost.most_common():
         if held >= TELLING * timeline.latency_ns:
             words = (

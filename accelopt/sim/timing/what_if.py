@@ -126,11 +126,6 @@ def _transfers(found: KernelProfile) -> list[WhatIf]:
     ]
 
 
-def _where(found: KernelProfile, chosen: Callable[[Operation], bool], factor: float) -> float:
-    """The latency in ms where the chosen operations take `factor` of their time."""
-    return scaled(found, lambda operation: factor if chosen(operation) else 1.0)
-
-
 def on_engine(found: KernelProfile, chosen: frozenset[Operation], queue: Queue) -> float:
     """The latency in ms where another engine does the chosen operations, at its own prices."""
     run = found.run
@@ -171,14 +166,13 @@ def scaled(found: KernelProfile, factor: Callable[[Operation], float]) -> float:
 
 
 def _halved(found: KernelProfile, source: SourceLine) -> float:
-    return _where(found, lambda operation: operation.source == source, 0.5)
+    return scaled(found, lambda operation: 0.5 if operation.source == source else 1.0)
 
 
 def _filled(found: KernelProfile, operation: Operation) -> float:
     """The part of the partitions that an operation uses."""
-    accesses = (*operation.reads, *operation.writes)
     most = found.run.spec.partitions
-    return max((access.partitions for access in accesses), default=most) / most
+    return max((access.partitions for access in operation.accesses), default=most) / most
 
 
 def _bare(found: KernelProfile) -> float:
@@ -207,10 +201,8 @@ def issued_in_turn(operation: Operation, found: KernelProfile) -> bool:
     are known before."""
     if not operation.is_dma or operation.instruction is None:
         return False
-    made = (
-        operation.instruction.attributes.get("descriptors") or found.run.compiler.bounds.descriptors
-    )
-    known = not any(access.indirect for access in (*operation.reads, *operation.writes))
+    made = operation.attributes.get("descriptors") or found.run.compiler.bounds.descriptors
+    known = not any(access.indirect for access in operation.accesses)
     return made != RINGS[0] and known
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from accelopt.sim import dtypes
 from accelopt.sim.access import Access
-from accelopt.sim.program import Loop, Program, ProgramNode, Tensor
+from accelopt.sim.program import Loop, Program, ProgramNode, Tensor, rewritten, with_accesses
 
 _NARROW = (dtypes.BFLOAT16, dtypes.FLOAT8_E4M3, dtypes.FLOAT8_E5M2, dtypes.TFLOAT32)
 
@@ -58,7 +59,7 @@ def _with(program: Program, tensors: Iterable[Tensor], dtype: np.dtype) -> Progr
     return replace(
         program,
         arguments=tuple(twins.get(t, t) for t in program.arguments),
-        body=tuple(_node(node, twins) for node in program.body),
+        body=rewritten(program.body, partial(_node, twins=twins)),
         tensors=tuple(twins.get(t, t) for t in program.tensors),
         results=tuple(t and twins.get(t, t) for t in program.results),
     )
@@ -66,24 +67,15 @@ def _with(program: Program, tensors: Iterable[Tensor], dtype: np.dtype) -> Progr
 
 def _node(node: ProgramNode, twins: Mapping[Tensor, Tensor]) -> ProgramNode:
     if isinstance(node, Loop):
-        body = tuple(_node(child, twins) for child in node.body)
-        return replace(node, body=body, tensors=tuple(twins.get(t, t) for t in node.tensors))
+        return replace(node, tensors=tuple(twins.get(t, t) for t in node.tensors))
     attributes, result = dict(node.attributes), node.outputs.get("result")
     twin = None if result is None else twins.get(result.tensor)
     # What narrow formats round on the way to float64 stays rounded.
     if twin and (twin.dtype == dtypes.FLOAT32 or attributes.get("dtype") == "float32"):
         attributes.pop("dtype", None)
-    return replace(
-        node,
-        inputs={name: _access(access, twins) for name, access in node.inputs.items()},
-        outputs={name: _access(access, twins) for name, access in node.outputs.items()},
-        attributes=attributes,
-    )
+    return replace(with_accesses(node, partial(_access, twins=twins)), attributes=attributes)
 
 
 def _access(access: Access, twins: Mapping[Tensor, Tensor]) -> Access:
     twin = twins.get(access.tensor)
-    indirect = tuple(replace(i, index=_access(i.index, twins)) for i in access.indirect)
-    if twin is None:
-        return replace(access, indirect=indirect) if indirect else access
-    return replace(access, tensor=twin, dtype=twin.dtype, indirect=indirect)
+    return access if twin is None else replace(access, tensor=twin, dtype=twin.dtype)

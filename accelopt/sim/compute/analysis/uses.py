@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from accelopt.sim.access import Access
@@ -53,12 +52,6 @@ def carried_loops(instruction: Instruction) -> frozenset[int]:
     return frozenset(loops)  # type: ignore[arg-type]
 
 
-def _index_reads(access: Access) -> Iterator[Access]:
-    for item in access.indirect:
-        yield item.index
-        yield from _index_reads(item.index)
-
-
 def uses_by_tensor(program: Program) -> dict[Tensor, list[Use]]:
     """Every access to every tensor, in program order."""
     found: dict[Tensor, list[Use]] = {}
@@ -67,7 +60,7 @@ def uses_by_tensor(program: Program) -> dict[Tensor, list[Use]]:
         reads = list(inputs)
         for access in (*inputs, *outputs):
             if access.indirect:
-                reads += _index_reads(access)
+                reads += access.indices
         for access in reads:
             use = Use(access, loops, order, instruction, True, False)
             found.setdefault(access.tensor, []).append(use)

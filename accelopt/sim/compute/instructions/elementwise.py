@@ -2,38 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from accelopt.sim import dtypes
 from accelopt.sim.access import Access
 from accelopt.sim.compute.instructions import arithmetic
 from accelopt.sim.compute.instructions.arithmetic import Unary
-from accelopt.sim.compute.instructions.reductions import register_reduction
+from accelopt.sim.compute.instructions.reductions import and_registers
 from accelopt.sim.compute.tiles.elements import column
-from accelopt.sim.compute.tiles.operands import Closure, Destination, LaneSite, ReadClosure
+from accelopt.sim.compute.tiles.operands import Closure, LaneSite, ReadClosure
 from accelopt.sim.operators import BINARY, BITWISE
 from accelopt.sim.program import Engine
 
-Calculate = Callable[[np.ndarray], object]
-"""Computes a result into the array it is given."""
-
 _GPSIMD_INTEGERS = frozenset(("add", "subtract", "multiply"))
-
-
-def step(destination: Destination, calculate: Calculate) -> Closure:
-    """Computes into the destination and stores."""
-    target, commit = destination
-    if commit is None:
-        return lambda: calculate(target())
-
-    def run() -> None:
-        values = target()
-        calculate(values)
-        commit(values)
-
-    return run
 
 
 def _fitted(site: LaneSite, access: Access) -> Access:
@@ -55,10 +36,6 @@ def activation(site: LaneSite) -> Closure:
     data = site.values(_fitted(site, site.instruction.inputs["data"]))
     function = arithmetic.unary(name)
     scale, bias = _scale(site), _bias(site)
-    reduces = register_reduction(site, "scalar")
-    destination = site.destination(
-        site.result, alias=_touches(site, "bias", "scale") or reduces is not None
-    )
     if name == "invert":
         return _bitwise_unary(site)
 
@@ -69,12 +46,10 @@ def activation(site: LaneSite) -> Closure:
         if bias is not None:
             values = np.add(values, bias(), out)
         function(values, out)
-        if reduces is not None:
-            reduces(out)
 
-    if scale is None and bias is None and reduces is None:
-        return step(destination, lambda out: function(data(), out))
-    return step(destination, calculate)
+    alone = scale is None and bias is None
+    calculated = (lambda out: function(data(), out)) if alone else calculate
+    return and_registers(site, "scalar", calculated, alias=_touches(site, "bias", "scale"))
 
 
 def _scale(site: LaneSite) -> ReadClosure | None:
@@ -93,16 +68,14 @@ def _bias(site: LaneSite) -> ReadClosure | None:
 def _bitwise_unary(site: LaneSite) -> Closure:
     held = dtypes.stored(site.result.dtype)
     read = site.view(site.instruction.inputs["data"])
-    return step(
-        site.destination(site.result, held),
-        lambda out: np.invert(dtypes.convert(read(), held), out),
-    )
+    destination = site.destination(site.result, held)
+    return destination.computed(lambda out: np.invert(dtypes.convert(read(), held), out))
 
 
 def reciprocal(site: LaneSite) -> Closure:
     """result = 1 / data."""
     data = site.values(_fitted(site, site.instruction.inputs["data"]))
-    return step(site.destination(site.result), lambda out: np.reciprocal(data(), out))
+    return site.computed(lambda out: np.reciprocal(data(), out))
 
 
 def tensor_scalar(site: LaneSite) -> Closure:
@@ -114,21 +87,13 @@ def tensor_scalar(site: LaneSite) -> Closure:
     data = site.values(_fitted(site, site.instruction.inputs["data"]))
     first = _chained(site, 0, rank)
     second = _chained(site, 1, rank) if names[1] else None
-    reduces = register_reduction(site, "vector")
-    destination = site.destination(
-        site.result, alias=reduces is not None or _touches(site, "operand1")
-    )
 
     def calculate(out: np.ndarray) -> None:
         first(data(), out)
         if second is not None:
             second(out, out)
-        if reduces is not None:
-            reduces(out)
 
-    if second is None and reduces is None:
-        return step(destination, lambda out: first(data(), out))
-    return step(destination, calculate)
+    return and_registers(site, "vector", calculate, alias=_touches(site, "operand1"))
 
 
 def _chained(site: LaneSite, number: int, rank: int) -> Unary:
@@ -163,7 +128,7 @@ def _bitwise_chain(site: LaneSite, names: list[str]) -> Closure:
                 arithmetic.binary(name)(np.asarray(pair[0]), np.asarray(pair[1]), out)
                 values = out
 
-    return step(site.destination(site.result, held, alias=True), calculate)
+    return site.destination(site.result, held, alias=True).computed(calculate)
 
 
 def _integers(site: LaneSite, name: str, dtype: np.dtype) -> ReadClosure:
@@ -186,12 +151,11 @@ def tensor_tensor(site: LaneSite) -> Closure:
     integer = _integer_math(site, name, [a.dtype for a in accesses])
     if integer is not None:
         one, other = (site.view(access) for access in accesses)
-        return step(
-            site.destination(site.result, integer),
-            lambda out: function(one().astype(integer), other().astype(integer), out),
+        return site.destination(site.result, integer).computed(
+            lambda out: function(one().astype(integer), other().astype(integer), out)
         )
     left, right = (site.values(access) for access in accesses)
-    return step(site.destination(site.result), lambda out: function(left(), right(), out))
+    return site.computed(lambda out: function(left(), right(), out))
 
 
 def _integer_math(site: LaneSite, name: str, formats: list[np.dtype]) -> np.dtype | None:
@@ -220,7 +184,7 @@ def scalar_tensor_tensor(site: LaneSite) -> Closure:
         first(data(), out)
         second(out, out)
 
-    return step(site.destination(site.result, alias=_touches(site, "operand1")), calculate)
+    return site.computed(calculate, alias=_touches(site, "operand1"))
 
 
 def select(site: LaneSite) -> Closure:
@@ -228,13 +192,12 @@ def select(site: LaneSite) -> Closure:
     rank = len(site.result.shape)
     predicate = site.view(_fitted(site, site.instruction.inputs["predicate"]))
     true, false = site.operand("on_true", rank), site.operand("on_false", rank)
-    destination = site.destination(site.result, alias=_touches(site, "on_true", "predicate"))
 
     def calculate(out: np.ndarray) -> None:
         np.copyto(out, false())
         np.copyto(out, true(), where=predicate() != 0)
 
-    return step(destination, calculate)
+    return site.computed(calculate, alias=_touches(site, "on_true", "predicate"))
 
 
 def dropout(site: LaneSite) -> Closure:
@@ -248,14 +211,12 @@ def dropout(site: LaneSite) -> Closure:
         kept = lane.random.random(values.shape, dtype=np.float32) >= probability()
         np.multiply(values, kept, out)
 
-    return step(site.destination(site.result), calculate)
+    return site.computed(calculate)
 
 
 def random(site: LaneSite) -> Closure:
     """result = uniform in [0, 1)."""
     lane = site.lane
-
-    def calculate(out: np.ndarray) -> None:
-        np.copyto(out, lane.random.random(out.shape, dtype=np.float32))
-
-    return step(site.destination(site.result), calculate)
+    return site.computed(
+        lambda out: np.copyto(out, lane.random.random(out.shape, dtype=np.float32))
+    )

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 
 from accelopt.sim import dtypes
+from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine, LoopVariable, TileAxis
 from accelopt.sim.compute.instructions import arithmetic
-from accelopt.sim.compute.instructions.elementwise import step
-from accelopt.sim.compute.instructions.movement import put
-from accelopt.sim.compute.instructions.reductions import masked, register_reduction
+from accelopt.sim.compute.instructions.reductions import and_registers, masked
 from accelopt.sim.compute.tiles.addressing import Address
 from accelopt.sim.compute.tiles.masked_tiles import Pattern
 from accelopt.sim.compute.tiles.operands import Closure, LaneSite, ReadClosure
@@ -44,7 +42,7 @@ def iota(site: LaneSite) -> Closure:
         whole = np.broadcast_to(exact, shape)
         return whole[site.window.slices(list(keys), shape)]
 
-    return put(site.destination(site.result, None), read, held)
+    return site.put(read)
 
 
 def affine_select(site: LaneSite) -> Closure:
@@ -65,7 +63,7 @@ def affine_select(site: LaneSite) -> Closure:
             np.copyto(out, values)
         np.copyto(out, other(), where=chosen if negate else ~chosen)
 
-    return step(site.destination(site.result), calculate)
+    return site.computed(calculate)
 
 
 def _number(site: LaneSite, name: str) -> Address:
@@ -86,7 +84,6 @@ def range_select(site: LaneSite) -> Closure:
     free = site.result.shape[1:]
     columns = np.arange(int(np.prod(free)), dtype=np.float32).reshape((1, *free))
     keys = list(range(-rank, 0))
-    reduces = register_reduction(site, "vector")
 
     def calculate(out: np.ndarray) -> None:
         window = (slice(None), *site.window.slices(keys, site.result.shape)[1:])
@@ -96,10 +93,8 @@ def range_select(site: LaneSite) -> Closure:
         for function, bound, found in zip(compare, bounds, chosen, strict=True):
             function(index, bound(), found)
         np.copyto(out, np.where(chosen[0] & chosen[1], values, other()))
-        if reduces is not None:
-            reduces(out)
 
-    return step(site.destination(site.result, alias=reduces is not None), calculate)
+    return and_registers(site, "vector", calculate)
 
 
 def select_reduce(site: LaneSite) -> Closure:
@@ -109,15 +104,12 @@ def select_reduce(site: LaneSite) -> Closure:
     true = site.values(site.instruction.inputs["on_true"])
     false = site.operand("on_false", rank)
     reverse = bool(site.attribute("reverse"))
-    reduces = register_reduction(site, "vector")
 
     def calculate(out: np.ndarray) -> None:
         chosen = predicate() == 0 if reverse else predicate() != 0
         np.copyto(out, np.where(chosen, true(), false()))
-        if reduces is not None:
-            reduces(out)
 
-    return step(site.destination(site.result, alias=reduces is not None), calculate)
+    return and_registers(site, "vector", calculate)
 
 
 def gather(site: LaneSite) -> Closure:
@@ -133,7 +125,7 @@ def gather(site: LaneSite) -> Closure:
         result: np.ndarray = found.reshape(places.shape)
         return result
 
-    return put(site.destination(site.result, None), read, dtypes.stored(site.result.dtype))
+    return site.put(read)
 
 
 def local_gather(site: LaneSite) -> Closure:
@@ -158,7 +150,7 @@ def local_gather(site: LaneSite) -> Closure:
             cores.append(rows[first : first + 16][:, offsets])
         return np.concatenate(cores).reshape(site.result.shape)
 
-    return put(site.destination(site.result, None), read, dtypes.stored(site.result.dtype))
+    return site.put(read)
 
 
 def sequence_bounds(site: LaneSite) -> Closure:
@@ -174,7 +166,7 @@ def sequence_bounds(site: LaneSite) -> Closure:
         bounds = np.stack([np.where(ids == 0, length, first), np.where(ids == 0, -1, last)])
         return bounds.astype(np.float32).reshape(site.result.shape)
 
-    return put(site.destination(site.result, None), read, dtypes.stored(site.result.dtype))
+    return site.put(read)
 
 
 def _check_bounds(site: LaneSite, operand: str, index: str, places: np.ndarray, bound: int) -> None:
@@ -199,36 +191,30 @@ def _rows(read: ReadClosure) -> Callable[[], np.ndarray]:
     return rows
 
 
-def _partition_keys(site: LaneSite, rank: int) -> list[int | None]:
-    return [-len(site.mask_shape), *([None] * (rank - 1))]
+def _by_partition(site: LaneSite, access: Access) -> Callable[[np.ndarray], None]:
+    """Stores what is computed of each partition, one row of values for each."""
+    return site.destination(access, None, site.by_partition(access)).put_all
 
 
 def max8(site: LaneSite) -> Closure:
     """(P, 8): the largest elements of each partition, descending."""
     read = _rows(masked(site, site.values(site.instruction.inputs["data"]), "maximum"))
-    destination = site.destination(site.result, None, _partition_keys(site, len(site.result.shape)))
-    held = dtypes.stored(site.result.dtype)
-
-    def largest() -> np.ndarray:
-        values: np.ndarray = -np.sort(-read(), axis=1)[:, :8]
-        shaped: np.ndarray = values.reshape((values.shape[0], *site.result.shape[1:]))
-        return shaped
-
-    return put(destination, largest, held)
+    store = _by_partition(site, site.result)
+    return lambda: store(-np.sort(-read(), axis=1)[:, :8])
 
 
 def find_index8(site: LaneSite) -> Closure:
     """(P, 8): the first position of each of eight values in its partition. With `successive` equal
     values have successive ones, and what does not occur has all bits set (NKI 0.6 release notes)."""
     data = _rows(site.values(site.instruction.inputs["data"]))
-    rank = len(site.instruction.inputs["values"].shape)
-    wanted = _rows(site.values(site.instruction.inputs["values"], _partition_keys(site, rank)))
-    destination = site.destination(site.result, None, _partition_keys(site, len(site.result.shape)))
+    eights = site.instruction.inputs["values"]
+    wanted = _rows(site.values(eights, site.by_partition(eights)))
+    store = _by_partition(site, site.result)
     held = dtypes.stored(site.result.dtype)
     successive = bool(site.attribute("successive"))
     absent = np.iinfo(held).max if successive else 0
 
-    def positions() -> np.ndarray:
+    def run() -> None:
         values, eight = data(), wanted()
         found = np.full((values.shape[0], eight.shape[1]), absent, held)
         free = np.ones(values.shape, bool)
@@ -240,28 +226,28 @@ def find_index8(site: LaneSite) -> Closure:
             found[hit, number] = first[hit]
             if successive:
                 free[every[hit], first[hit]] = False
-        return found.reshape((values.shape[0], *site.result.shape[1:]))
+        store(found)
 
-    return put(destination, positions, held)
+    return run
 
 
 def nonzero(site: LaneSite) -> Closure:
     """(P, F + 1): the positions of what is not 0, padding, and their number."""
     data = _rows(site.values(site.instruction.inputs["data"]))
-    destination = site.destination(site.result, None, _partition_keys(site, len(site.result.shape)))
+    store = _by_partition(site, site.result)
     offset, padding = (int(site.instruction.attributes[name]) for name in ("offset", "padding"))  # type: ignore[arg-type]
     held = dtypes.stored(site.result.dtype)
 
-    def positions() -> np.ndarray:
+    def run() -> None:
         values = data()
         found = np.full((values.shape[0], values.shape[1] + 1), padding, held)
         for row, line in zip(found, values, strict=True):
             (places,) = np.nonzero(line)
             row[: len(places)] = places + offset
             row[-1] = len(places)
-        return found.reshape((values.shape[0], *site.result.shape[1:]))
+        store(found)
 
-    return put(destination, positions, held)
+    return run
 
 
 def topk(site: LaneSite) -> Closure:
@@ -269,12 +255,11 @@ def topk(site: LaneSite) -> Closure:
     positions; of equal ones the first. Slots that complete the last column are no results: NaN, all bits
     set."""
     data = _rows(site.values(site.instruction.inputs["data"]))
-    outputs, together = site.instruction.outputs, GATHERING_PARTITIONS
+    together = GATHERING_PARTITIONS
     elements, count = (int(site.instruction.attributes[name]) for name in ("elements", "count"))  # type: ignore[arg-type]
-    places = {
-        name: site.destination(access, None, _partition_keys(site, len(access.shape)))
-        for name, access in outputs.items()
-    }
+    largest, positions = (
+        _by_partition(site, site.instruction.outputs[name]) for name in ("result", "indices")
+    )
 
     def run() -> None:
         values = data()
@@ -289,9 +274,8 @@ def topk(site: LaneSite) -> Closure:
                 turned = table[group].T.copy()
                 turned.reshape(-1)[:count] = entries
                 table[group] = turned.T
-        for name, table in (("result", best), ("indices", found)):
-            shaped = table.reshape((len(table), *outputs[name].shape[1:]))
-            put(places[name], partial(np.asarray, shaped), dtypes.stored(outputs[name].dtype))()
+        largest(best)
+        positions(found)
 
     return run
 
@@ -300,21 +284,15 @@ def match_replace8(site: LaneSite) -> Closure:
     """result = data with the first match of each of eight values replaced, one after the other, from
     the last value with `from_last` (NKI 0.6 release notes);
     `indices` receives their positions."""
-    inputs, outputs = site.instruction.inputs, site.instruction.outputs
+    inputs, places = site.instruction.inputs, site.instruction.outputs.get("indices")
     data = site.values(inputs["data"])
-    keys = _partition_keys(site, len(inputs["values"].shape))
-    wanted = _rows(site.values(inputs["values"], keys))
+    wanted = _rows(site.values(inputs["values"], site.by_partition(inputs["values"])))
     replacement = site.attribute("replacement")
     assert isinstance(replacement, (int, float))
     numbers = range(inputs["values"].free_elements)
     order = numbers[::-1] if site.attribute("from_last") else numbers
-    target, commit = site.destination(site.result)
-    places = outputs.get("indices")
-    found_at = (
-        None
-        if places is None
-        else site.destination(places, None, _partition_keys(site, len(places.shape)))
-    )
+    store = site.destination(site.result).put_all
+    store_positions = _by_partition(site, places) if places is not None else None
 
     def run() -> None:
         values = data()
@@ -328,14 +306,9 @@ def match_replace8(site: LaneSite) -> Closure:
             hit = matches[every, first]
             positions[hit, number] = first[hit]
             rows[every[hit], first[hit]] = replacement
-        result = rows.reshape(values.shape)
-        if commit is None:
-            np.copyto(target(), result)
-        else:
-            commit(result)
-        if found_at is not None and places is not None:
-            numbers = positions.reshape((rows.shape[0], *places.shape[1:]))
-            put(found_at, lambda: numbers, dtypes.stored(places.dtype))()
+        store(rows)
+        if store_positions is not None:
+            store_positions(positions)
 
     return run
 

@@ -11,7 +11,6 @@ import numpy as np
 from accelopt.sim import dtypes, microscaling
 from accelopt.sim.access import Access
 from accelopt.sim.compute.instructions import blas
-from accelopt.sim.compute.instructions.movement import put
 from accelopt.sim.compute.tiles.addressing import Address
 from accelopt.sim.compute.tiles.operands import FLOAT32, Closure, LaneSite, ReadClosure, flat_free
 from accelopt.sim.isa.matrix import rows_at_once, scale_names
@@ -134,17 +133,14 @@ def _microscaled(site: LaneSite, accumulate: bool) -> Closure:
 def _result(site: LaneSite, accumulate: bool, product: ReadClosure) -> Closure:
     """Puts a product into the result, or adds it to what is there."""
     old = site.values(site.result)
-    target, commit = site.destination(site.result, alias=True)
 
-    def run() -> None:
-        found, out = product(), target()
+    def calculate(out: np.ndarray) -> None:
+        found = product()
         np.copyto(out, found.reshape(out.shape))
         if accumulate:
             np.add(out, old(), out)
-        if commit is not None:
-            commit(out)
 
-    return run
+    return site.computed(calculate, alias=True)
 
 
 def _scaled(site: LaneSite, name: str) -> ReadClosure:
@@ -170,23 +166,15 @@ def quantize_mx(site: LaneSite) -> Closure:
     """result, scales = data in groups of 8 partitions by 4 elements."""
     data, result = site.instruction.inputs["data"], site.result
     read = site.values(data)
-    made: dict[str, np.ndarray] = {}
-
-    def store(name: str) -> Closure:
-        access = site.instruction.outputs[name]
-        return put(site.destination(access, None), lambda: made[name], dtypes.stored(access.dtype))
-
-    stores = [store(name) for name in site.instruction.outputs]
+    outputs = site.instruction.outputs
+    stores = {name: site.destination(access, None).put_all for name, access in outputs.items()}
 
     def run() -> None:
         packed, codes = microscaling.quantize(read().reshape(data.partitions, -1), result.dtype)
-        made["result"] = packed.reshape(result.shape)
+        stores["result"](packed)
         for part, name in enumerate(scale_names("scale")[: len(codes) // SCALES]):
-            access = site.instruction.outputs[name]
             rows = codes[part * SCALES : (part + 1) * SCALES]
-            made[name] = rows.view(access.dtype).reshape(access.shape)
-        for step in stores:
-            step()
+            stores[name](rows.view(outputs[name].dtype))
 
     return run
 

@@ -9,31 +9,9 @@ import numpy as np
 from accelopt.sim import dtypes
 from accelopt.sim.access import Access
 from accelopt.sim.compute.tiles.elements import Elements
-from accelopt.sim.compute.tiles.operands import (
-    Closure,
-    Destination,
-    LaneSite,
-    ReadClosure,
-    flat_free,
-)
+from accelopt.sim.compute.tiles.operands import Closure, LaneSite, ReadClosure, flat_free
 from accelopt.sim.errors import KernelIndexError
 from accelopt.sim.program import Engine
-
-
-def put(destination: Destination, read: ReadClosure, held: np.dtype) -> Closure:
-    """Stores what `read` returns, converted."""
-    target, commit = destination
-    if commit is not None:
-        return lambda: commit(read())
-    copy = np.copyto
-
-    def step() -> None:
-        values = read()
-        if values.dtype != held:
-            values = dtypes.convert(values, held)
-        copy(target(), values)
-
-    return step
 
 
 def copy(site: LaneSite) -> Closure:
@@ -42,11 +20,7 @@ def copy(site: LaneSite) -> Closure:
     data, result = site.instruction.inputs["data"], site.result
     through = site.instruction.engine is Engine.SCALAR and dtypes.is_integer(data.dtype)
     read = site.values(data) if through else site.view(data)
-    return put(site.destination(result, None), _shaped(read, data, result), _held(result))
-
-
-def _held(access: Access) -> np.dtype:
-    return dtypes.stored(access.dtype)
+    return site.put(_shaped(read, data, result))
 
 
 def _shaped(read: ReadClosure, data: Access, result: Access) -> ReadClosure:
@@ -59,7 +33,7 @@ def _shaped(read: ReadClosure, data: Access, result: Access) -> ReadClosure:
 
 def memset(site: LaneSite) -> Closure:
     """result = value."""
-    held = _held(site.result)
+    held = dtypes.stored(site.result.dtype)
     value = site.attribute("value")
     assert isinstance(value, (int, float))
     if dtypes.is_integer(held) and isinstance(value, int) and held != dtypes.BOOL:
@@ -69,7 +43,7 @@ def memset(site: LaneSite) -> Closure:
         constant = np.zeros((), held)
     else:
         constant = dtypes.convert(np.asarray(value, dtype=np.float64), held)
-    target, commit = site.destination(site.result, held)
+    target, commit, _ = site.destination(site.result, held)
     if commit is None:
         return lambda: target().fill(constant)
     return lambda: commit(np.broadcast_to(constant, target().shape))
@@ -84,8 +58,7 @@ def dma_copy(site: LaneSite) -> Closure:
         return _skipping_copy(site, source, result)
     if accumulate:
         return _accumulating_copy(site, source, result)
-    read = _shaped(site.view(source), source, result)
-    return put(site.destination(result, None), read, _held(result))
+    return site.put(_shaped(site.view(source), source, result))
 
 
 def dma_window(site: LaneSite) -> Closure:
@@ -111,7 +84,7 @@ def dma_window(site: LaneSite) -> Closure:
         found[:number] = part
         return found.reshape(site.result.shape)
 
-    return put(site.destination(site.result, None), read, _held(site.result))
+    return site.put(read)
 
 
 def _keys(access: Access) -> tuple[int, ...]:
@@ -121,7 +94,7 @@ def _keys(access: Access) -> tuple[int, ...]:
 def _skipping_copy(site: LaneSite, source: Access, result: Access) -> Closure:
     """Elements whose run-time index is out of range, on either side, are left as they are."""
     taken, given = Elements(site, source, _keys(source)), Elements(site, result, _keys(result))
-    held = _held(result)
+    held = dtypes.stored(result.dtype)
 
     def step() -> None:
         pattern = site.pattern_now()
@@ -141,7 +114,7 @@ def _accumulating_copy(site: LaneSite, source: Access, result: Access) -> Closur
     if site.attribute("accumulate") != "add" and not result.indirect:
         larger = np.maximum if site.attribute("accumulate") == "maximum" else np.minimum
         old = site.values(result)
-        return put(site.destination(result, None), lambda: larger(old(), read()), _held(result))
+        return site.put(lambda: larger(old(), read()))
     elements = Elements(site, result, _keys(result))
 
     def step() -> None:
@@ -158,7 +131,7 @@ def transpose(site: LaneSite) -> Closure:
     rank = len(result.shape)
     if len(flat.shape) == 2 and rank == 2:
         turned = replace(flat, shape=flat.shape[::-1], strides=flat.strides[::-1])
-        return put(site.destination(result, None), site.view(turned, (-2, -1)), _held(result))
+        return site.put(site.view(turned, (-2, -1)))
     read = site.view(data)
 
     def turn() -> np.ndarray:
@@ -166,7 +139,7 @@ def transpose(site: LaneSite) -> Closure:
         turned: np.ndarray = values.reshape(values.shape[0], -1).T.reshape(result.shape)
         return turned
 
-    return put(site.destination(result, None), turn, _held(result))
+    return site.put(turn)
 
 
 def copy_predicated(site: LaneSite) -> Closure:
@@ -174,8 +147,7 @@ def copy_predicated(site: LaneSite) -> Closure:
     result = site.result
     predicate = site.view(site.instruction.inputs["predicate"])
     reverse = bool(site.attribute("reverse"))
-    target, commit = site.destination(result, None)
-    held = _held(result)
+    target, commit, held = site.destination(result, None)
     source = site.input("source")
     read = site.operand("source", len(result.shape)) if source is None else site.view(source)
     view = site.view(result)
@@ -213,4 +185,4 @@ def stream_shuffle(site: LaneSite) -> Closure:
         )
         return values
 
-    return put(site.destination(result, None), shuffled, _held(result))
+    return site.put(shuffled)

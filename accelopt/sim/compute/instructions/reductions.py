@@ -10,7 +10,7 @@ from accelopt.sim import dtypes
 from accelopt.sim.compute.analysis.uses import carried_loops
 from accelopt.sim.compute.instructions import arithmetic
 from accelopt.sim.compute.tiles.elements import column
-from accelopt.sim.compute.tiles.operands import Closure, Destination, LaneSite, ReadClosure
+from accelopt.sim.compute.tiles.operands import Calculate, Closure, LaneSite, ReadClosure
 from accelopt.sim.operators import BITWISE
 
 PARTITIONS = 128
@@ -28,14 +28,22 @@ def masked(site: LaneSite, read: ReadClosure, op: str) -> ReadClosure:
     return values
 
 
-def _store(destination: Destination) -> Callable[[np.ndarray], None]:
-    target, commit = destination
-    if commit is not None:
-        return commit
-    return lambda values: np.copyto(target(), values)
+def and_registers(
+    site: LaneSite, engine: str, calculate: Calculate, alias: bool = False
+) -> Closure:
+    """Computes the result, and reduces it into the engine's registers where that is asked for."""
+    reduces = _register_reduction(site, engine)
+    if reduces is None:
+        return site.computed(calculate, alias)
+
+    def both(out: np.ndarray) -> None:
+        calculate(out)
+        reduces(out)
+
+    return site.computed(both, alias=True)
 
 
-def register_reduction(site: LaneSite, engine: str) -> Callable[[np.ndarray], None] | None:
+def _register_reduction(site: LaneSite, engine: str) -> Callable[[np.ndarray], None] | None:
     """Reduces an instruction's result over its free axes into the engine's 128 registers as
     `reduce_cmd` says, and reads them out to `reduce_result`; None when nothing asks for it."""
     output = site.instruction.outputs.get("reduce_result")
@@ -49,7 +57,7 @@ def register_reduction(site: LaneSite, engine: str) -> Callable[[np.ndarray], No
     held, own = site.lane.accumulators, (site.instruction.core, engine)
     axes = tuple(range(1, len(site.result.shape)))
     keys = (-len(site.result.shape), None)
-    store = None if output is None else _store(site.destination(output, keys=keys))
+    store = None if output is None else site.destination(output, keys=keys).put_all
 
     def run(result: np.ndarray) -> None:
         count = result.shape[0]
@@ -83,14 +91,12 @@ def tensor_reduce(site: LaneSite) -> Closure:
     read = masked(site, site.view(data) if whole else site.values(data), op)
     rank = len(data.shape)
     keys = _kept_keys(rank, axes, len(result.shape))
-    target, commit = site.destination(result, compute, keys)
     negate = bool(site.attribute("negate"))
     mean = op in ("mean", "variance") and site.pattern is not None
     same = len(result.shape) == rank
 
-    def run() -> None:
+    def calculate(out: np.ndarray) -> None:
         values = read()
-        out = target()
         reduced = (
             _masked_moment(site, op, values, axes)
             if mean
@@ -102,10 +108,8 @@ def tensor_reduce(site: LaneSite) -> Closure:
             np.copyto(out, reduced)
         if negate:
             np.negative(out, out)
-        if commit is not None:
-            commit(out)
 
-    return run
+    return site.destination(result, compute, keys).computed(calculate)
 
 
 def _axes(site: LaneSite) -> tuple[int, ...]:
@@ -137,7 +141,7 @@ def partition_reduce(site: LaneSite) -> Closure:
     compute = dtypes.stored(data.dtype) if whole else dtypes.FLOAT32
     read = masked(site, site.view(data) if whole else site.values(data), op)
     keys = [None, *range(1 - len(data.shape), 0)]
-    store = _store(site.destination(site.result, compute, keys))
+    store = site.destination(site.result, compute, keys).put_all
     return lambda: store(arithmetic.reduce(op, read(), (0,)))
 
 
@@ -150,7 +154,6 @@ def loop_reduce(site: LaneSite) -> Closure:
     slots = [slot for variable, slot in site.lane.slots.items() if variable.id in ids]
     read = site.values(column(site.instruction.inputs["data"], len(site.result.shape)))
     old = site.values(site.result)
-    target, commit = site.destination(site.result)
     masks = bool(site.instruction.mask.constraints)
 
     def first() -> bool:
@@ -166,16 +169,13 @@ def loop_reduce(site: LaneSite) -> Closure:
 
         site.prelude = prelude
 
-    def run() -> None:
-        out = target()
+    def calculate(out: np.ndarray) -> None:
         if masks or not first():
             function(old(), read(), out)
         else:
             np.copyto(out, read())
-        if commit is not None:
-            commit(out)
 
-    return run
+    return site.computed(calculate)
 
 
 SCAN_BLOCK = 512  # columns turned into rows at a time: three blocks of 128 partitions fit the cache
@@ -192,7 +192,7 @@ def tensor_tensor_scan(site: LaneSite) -> Closure:
     initial = site.operand("initial", 2) if _has(site, "initial") else (lambda: np.float32(0))
     reverse0, reverse1 = bool(site.attribute("reverse0")), bool(site.attribute("reverse1"))
     op0, op1 = arithmetic.binary(site.text("op0")), arithmetic.binary(site.text("op1"))
-    store = put_columns(site)
+    store = site.destination(site.result).put_all
     blocks = np.empty((3, SCAN_BLOCK, PARTITIONS), site.computes)
     # Rows of a power of two would be in each other's place of the processor's cache.
     untransposed = np.empty((PARTITIONS, SCAN_BLOCK + LINE), site.computes)
@@ -240,24 +240,10 @@ def _has(site: LaneSite, name: str) -> bool:
     return site.input(name) is not None or site.attribute(name) is not None
 
 
-def put_columns(site: LaneSite) -> Callable[[np.ndarray], None]:
-    """Stores (P, F) values as the result, whatever its free axes."""
-    target, commit = site.destination(site.result)
-
-    def store(values: np.ndarray) -> None:
-        shaped = values.reshape(target().shape)
-        if commit is None:
-            np.copyto(target(), shaped)
-        else:
-            commit(shaped)
-
-    return store
-
-
 def bn_stats(site: LaneSite) -> Closure:
     """(P, 6): count, mean and variance times count of the even, then of the odd elements."""
     data = site.values(site.instruction.inputs["data"])
-    store = _store(site.destination(site.result, keys=_partition_keys(site)))
+    store = site.destination(site.result, keys=site.by_partition(site.result)).put_all
 
     def run() -> None:
         values = data()
@@ -274,15 +260,10 @@ def bn_stats(site: LaneSite) -> Closure:
     return run
 
 
-def _partition_keys(site: LaneSite) -> list[int | None]:
-    rank = len(site.instruction.inputs["data"].shape)
-    return [-rank, *([None] * (len(site.result.shape) - 1))]
-
-
 def bn_aggr(site: LaneSite) -> Closure:
     """(P, 2): mean and variance of the groups (count, mean, variance * count) in data."""
     data = site.values(site.instruction.inputs["data"])
-    store = _store(site.destination(site.result, keys=_partition_keys(site)))
+    store = site.destination(site.result, keys=site.by_partition(site.result)).put_all
 
     def run() -> None:
         values = data()

@@ -37,12 +37,41 @@ ReadClosure = Callable[[], np.ndarray]
 FLOAT32, FLOAT64 = dtypes.FLOAT32, dtypes.FLOAT64
 
 
+Calculate = Callable[[np.ndarray], object]
+"""Computes a result into the array it is given."""
+
+
 class Destination(NamedTuple):
     """Where an instruction puts its result: `target` returns the array to compute into, `commit`
-    converts and stores it, None when the target is the memory itself."""
+    converts and stores it, None when the target is the memory itself, of the format `held`."""
 
     target: ReadClosure
     commit: Callable[[np.ndarray], None] | None
+    held: np.dtype
+
+    def put(self, values: np.ndarray) -> None:
+        """Stores values, converted."""
+        if self.commit is not None:
+            self.commit(values)
+        else:
+            np.copyto(self.target(), dtypes.convert(values, self.held))
+
+    def put_all(self, values: np.ndarray) -> None:
+        """Stores values that may be grouped in other axes."""
+        self.put(values.reshape(self.target().shape))
+
+    def computed(self, calculate: Calculate) -> Closure:
+        """Computes into the target and stores."""
+        target, commit = self.target, self.commit
+        if commit is None:
+            return lambda: calculate(target())
+
+        def run() -> None:
+            values = target()
+            calculate(values)
+            commit(values)
+
+        return run
 
 
 class LaneSite:
@@ -157,7 +186,7 @@ class LaneSite:
         view = self._view(access, keys)
         held = dtypes.stored(access.dtype)
         if compute in (None, held) and rounding is None and self.pattern is None and not alias:
-            return Destination(view, None)
+            return Destination(view, None, held)
 
         def commit(values: np.ndarray) -> None:
             place = view()
@@ -167,7 +196,20 @@ class LaneSite:
             where = True if pattern is None else _touched(pattern, place.shape)
             np.copyto(place, stored, where=where)
 
-        return Destination(self._temporary(view, compute or held), commit)
+        return Destination(self._temporary(view, compute or held), commit, held)
+
+    def computed(self, calculate: Calculate, alias: bool = False) -> Closure:
+        """Computes the result in float32 and stores it."""
+        return self.destination(self.result, alias=alias).computed(calculate)
+
+    def put(self, read: ReadClosure) -> Closure:
+        """Stores what is read as the result, converted."""
+        put = self.destination(self.result, None).put
+        return lambda: put(read())
+
+    def by_partition(self, access: Access) -> tuple[int | None, ...]:
+        """Keys of a tile of which each partition is computed from that of the masked operand."""
+        return (-len(self.mask_shape), *(None for _ in access.shape[1:]))
 
     def _rounding(self, access: Access) -> Callable[[np.ndarray], np.ndarray] | None:
         """How a result is rounded before it is stored; None when storing it does that."""
@@ -201,7 +243,7 @@ class LaneSite:
             stored = values if rounding is None else rounding(values)
             elements.save(dtypes.convert(stored, held), self.pattern_now())
 
-        return Destination(target, commit)
+        return Destination(target, commit, held)
 
     # Views.
 

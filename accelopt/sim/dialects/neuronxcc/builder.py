@@ -12,6 +12,7 @@ from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
+from accelopt.hardware import TARGETS
 from accelopt.sim import attribute_kinds as kinds
 from accelopt.sim import dtypes
 from accelopt.sim.access import Access
@@ -75,10 +76,11 @@ def api(
                 raise
             tracer.collect(error)
             return POISON
-        except TypeError as error:
-            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+        except TypeError:
+            misfit = _misfit(signature, args, kwargs)
+            if not misfit:
                 raise  # not from this call, but from inside of it
-            refusal = _bad_arguments(function, _misfit(signature, args, kwargs))
+            refusal = _bad_arguments(function, misfit)
         if not tracer.collecting:
             fail(refusal)
         tracer.collect(refusal)
@@ -118,12 +120,12 @@ def named(
 
 
 def _misfit(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """Why the arguments do not fit the signature."""
+    """Why the arguments do not fit the signature; empty where they do."""
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
         return str(error)
-    return "cannot be called like this"
+    return ""
 
 
 def _bad_arguments(function: Callable[..., Any], problem: str, mend: str = "") -> KernelTypeError:
@@ -277,9 +279,14 @@ def check_partitions(shape: tuple[int, ...]) -> None:
 
 def column(value: Any) -> Any:
     """A per-partition operand as a (P, 1) tile; numbers stay as they are."""
-    if isinstance(value, TensorView) and value.ndim > 2 and math.prod(value.tile_shape[1:]) == 1:
+    if isinstance(value, TensorView) and value.ndim > 2 and value.free_elements == 1:
         return value.reshape((value.tile_shape[0], 1))
     return value
+
+
+def generation() -> int:
+    """2 for trn1, 3 for trn2, 4 for trn3."""
+    return TARGETS[current().target].generation
 
 
 def is_number(value: Any) -> bool:

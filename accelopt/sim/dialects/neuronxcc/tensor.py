@@ -115,6 +115,11 @@ class TensorView:
         return len(self.shape)
 
     @property
+    def free_elements(self) -> int:
+        """Elements a partition, of one block."""
+        return math.prod(self.tile_shape[1:])
+
+    @property
     def itemsize(self) -> int:
         """Bytes an element."""
         return self.dtype.itemsize

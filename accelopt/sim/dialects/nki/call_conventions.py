@@ -95,11 +95,6 @@ def instruction(function: Function) -> Function:
     return issue  # type: ignore[return-value]
 
 
-def generation() -> int:
-    """2 for trn1, 3 for trn2, 4 for trn3."""
-    return TARGETS[current().target].generation
-
-
 def member(kind: type[Enum], value: Any, name: str) -> Any:
     """`value`, when it is a member of an enumeration: numbers are not (NKI 0.3)."""
     if isinstance(value, kind):
@@ -140,7 +135,7 @@ def alike(name: str, dst: TensorView, **given: TensorView) -> tuple[TensorView, 
     if all(view.tile_shape == dst.tile_shape for view in views):
         return views
     builder.check_same_partitions(dst=dst, **given)
-    counts = {math.prod(view.tile_shape[1:]) for view in views}
+    counts = {view.free_elements for view in views}
     if len(counts) > 1:
         shapes = {"dst": dst.tile_shape} | {n: view.tile_shape for n, view in given.items()}
         fail(operands.different_shapes(name, shapes, REPEATED))
@@ -151,11 +146,9 @@ def in_shape(name: str, dst: TensorView, shape: tuple[int, ...], wanted: str) ->
     """dst in the shape of what is written, called `wanted`, where its layout allows it."""
     if dst.tile_shape == shape:
         return dst
-    same = math.prod(dst.tile_shape) == math.prod(shape)
-    strides = reshaped_strides(dst.tile_shape, dst.strides, shape) if same else None
-    if strides is None:
+    if math.prod(dst.tile_shape) != math.prod(shape) or dst.tile_shape[0] != shape[0]:
         fail(operands.different_shapes(name, {"dst": dst.tile_shape, wanted: shape}))
-    return dst.replaced(shape=shape, strides=strides)
+    return dst.reshape(shape)
 
 
 def transferred(name: str, dst: TensorView, src: TensorView) -> tuple[TensorView, TensorView]:
@@ -265,7 +258,7 @@ def scalar_or_column(value: Any, name: str, like: TensorView) -> Any:
     if builder.is_number(value):
         return value
     view = builder.tile(value, name)
-    elements = math.prod(view.tile_shape[1:])
+    elements = view.free_elements
     if elements != 1:
         fail(operands.not_a_vector(name, elements))
     builder.check_same_partitions(data=like, **{name: view})

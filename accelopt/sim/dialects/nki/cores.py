@@ -16,9 +16,9 @@ from collections.abc import Callable, Container
 from typing import Any, NamedTuple, NoReturn
 
 from accelopt.sim.call_sites import running_line
-from accelopt.sim.dialects.neuronxcc.builder import fail, transfer
+from accelopt.sim.dialects.neuronxcc.builder import fail, generation, transfer
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
-from accelopt.sim.dialects.nki.call_conventions import generation, transferred
+from accelopt.sim.dialects.nki.call_conventions import transferred
 from accelopt.sim.dialects.nki.races import Values, races
 from accelopt.sim.errors import KernelValueError, SourceLine, Unsupported
 from accelopt.sim.isa.indexed import CORE_BARRIER

@@ -96,8 +96,7 @@ def _check_start(access: Access) -> KernelError | None:
     (trainium_inferentia2_arch.rst, "Data movement"). A tile without an address begins where the
     compiler wants, which is one of these."""
     count = access.shape[0] if access.strides[0] else 1
-    row = math.prod(access.tensor.tile_shape[1:]) * access.tensor.dtype.itemsize
-    row //= access.dtype.itemsize
+    row = access.row
     place = place_of(access.tensor)
     base = place.first if place is not None else 0
     if not access.offset.terms and access.offset.constant < row and not base:

@@ -9,9 +9,9 @@ iterations have one buffer between them.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +21,16 @@ from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine
 from accelopt.sim.errors import KernelError
 from accelopt.sim.isa.limits import PSUM_BANK_BYTES
-from accelopt.sim.program import Buffer, Loop, Placement, Program, ProgramNode, Tensor
+from accelopt.sim.program import (
+    Buffer,
+    Loop,
+    Placement,
+    Program,
+    ProgramNode,
+    Tensor,
+    rewritten,
+    with_accesses,
+)
 from accelopt.sim.rules.operands import bad_placement
 
 ALIGNMENT = 8
@@ -70,7 +79,7 @@ def place_of(tensor: Tensor) -> TileBytes | None:
         return None
     unit = PSUM_BANK_BYTES if tensor.buffer is Buffer.PSUM else 1
     first, begin = int(placement.partitions), int(placement.addresses) * unit
-    length = math.prod(tensor.tile_shape[1:]) * tensor.dtype.itemsize
+    length = tensor.partition_bytes
     return TileBytes(first, first + tensor.tile_shape[0], begin, begin + length)
 
 
@@ -84,7 +93,7 @@ def with_shared_bytes(program: Program) -> Program:
         return program
     return replace(
         program,
-        body=tuple(_node(node, moved) for node in program.body),
+        body=rewritten(program.body, partial(_node, moved=moved)),
         tensors=(*_left(program.tensors, moved), *dict.fromkeys(moved.values())),
     )
 
@@ -143,20 +152,14 @@ def _left(tensors: Iterable[Tensor], moved: Moved) -> tuple[Tensor, ...]:
 
 def _node(node: ProgramNode, moved: Moved) -> ProgramNode:
     if isinstance(node, Loop):
-        body = tuple(_node(child, moved) for child in node.body)
-        return replace(node, body=body, tensors=_left(node.tensors, moved))
-    return replace(
-        node,
-        outputs={name: _access(access, moved) for name, access in node.outputs.items()},
-        inputs={name: _access(access, moved) for name, access in node.inputs.items()},
-    )
+        return replace(node, tensors=_left(node.tensors, moved))
+    return with_accesses(node, partial(_access, moved=moved))
 
 
 def _access(access: Access, moved: Moved) -> Access:
     """The same elements of the tensor that covers the access's own."""
-    indirect = tuple(replace(item, index=_access(item.index, moved)) for item in access.indirect)
     if access.tensor not in moved:
-        return replace(access, indirect=indirect) if indirect else access
+        return access
     whole = moved[access.tensor]
     place, start = place_of(access.tensor), place_of(whole)
     assert place is not None and start is not None
@@ -179,5 +182,5 @@ def _access(access: Access, moved: Moved) -> Access:
         tensor=whole,
         offset=offset,
         strides=(along(access.strides[0]), *access.strides[1:]),
-        indirect=tuple(replace(i, stride=along(i.stride)) for i in indirect),
+        indirect=tuple(replace(i, stride=along(i.stride)) for i in access.indirect),
     )

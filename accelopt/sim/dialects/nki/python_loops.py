@@ -75,6 +75,20 @@ def _decided(relation: str, difference: Affine) -> bool | None:
     return first if first == last else None
 
 
+def _comparison(relation: str) -> Callable[[Counter, Any], Any]:
+    return lambda self, other: self._relation(relation, other)
+
+
+def _of_number(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The method that works on an index's number."""
+    return lambda self, *others: function(number_of(self), *others)
+
+
+def _into_number(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same with the number as the second operand."""
+    return lambda self, other: function(other, number_of(self))
+
+
 class Counter(TileIndex):
     """A loop index that is still open: affine arithmetic keeps it so, anything else asks for the
     number, and the loop is unrolled."""
@@ -90,23 +104,7 @@ class Counter(TileIndex):
         known = _decided(relation, difference)
         return Condition(relation, difference) if known is None else known
 
-    def __lt__(self, other: Any) -> Any:
-        return self._relation("<", other)
-
-    def __le__(self, other: Any) -> Any:
-        return self._relation("<=", other)
-
-    def __gt__(self, other: Any) -> Any:
-        return self._relation(">", other)
-
-    def __ge__(self, other: Any) -> Any:
-        return self._relation(">=", other)
-
-    def __eq__(self, other: Any) -> Any:
-        return self._relation("==", other)
-
-    def __ne__(self, other: Any) -> Any:
-        return self._relation("!=", other)
+    __lt__, __le__, __gt__, __ge__, __eq__, __ne__ = map(_comparison, _RELATIONS)  # type: ignore[assignment]
 
     def __bool__(self) -> bool:
         return bool(self != 0)
@@ -114,35 +112,13 @@ class Counter(TileIndex):
     def _number(self, *_: Any) -> int:
         return number_of(self)
 
-    def __index__(self) -> int:  # type: ignore[override]
-        return number_of(self)
-
-    def __int__(self) -> int:  # type: ignore[override]
-        return number_of(self)
-
-    def __float__(self) -> float:  # type: ignore[override]
-        return float(number_of(self))
-
-    def __hash__(self) -> int:  # type: ignore[override]
-        return hash(number_of(self))
-
-    def __truediv__(self, other: Any) -> Any:
-        return number_of(self) / other
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return other / number_of(self)
-
-    def __pow__(self, other: Any) -> Any:
-        return number_of(self) ** other
-
-    def __rpow__(self, other: Any) -> Any:
-        return other ** number_of(self)
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        return other // number_of(self)
-
-    def __rmod__(self, other: Any) -> Any:
-        return other % number_of(self)
+    __index__ = __int__ = _number  # type: ignore[assignment]
+    __float__ = _of_number(float)
+    __hash__ = _of_number(hash)  # type: ignore[assignment]
+    __truediv__, __pow__ = _of_number(operator.truediv), _of_number(operator.pow)
+    __rtruediv__, __rpow__, __rfloordiv__, __rmod__ = map(
+        _into_number, (operator.truediv, operator.pow, operator.floordiv, operator.mod)
+    )
 
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other

@@ -23,7 +23,7 @@ from accelopt.sim.access import Access, Tensor
 from accelopt.sim.affine import Affine, LoopVariable, Term
 from accelopt.sim.errors import KernelError, KernelValueError
 from accelopt.sim.mask import Mask
-from accelopt.sim.program import Instruction, Loop, ProgramNode, is_dynamic
+from accelopt.sim.program import Instruction, ProgramNode, is_dynamic, walk
 
 MOST_RUNS = 1 << 22
 """Of one core and tensor between two meetings: with more, the tensor is passed over."""
@@ -67,7 +67,7 @@ class Values:
     def uses(self, nodes: Sequence[ProgramNode]) -> dict[Tensor, list[_Use]]:
         """The uses of HBM in these nodes, which follow those before, in the order of the program."""
         found: dict[Tensor, list[_Use]] = defaultdict(list)
-        for instruction, loops in _flat(nodes, ()):
+        for loops, instruction in walk(nodes):
             if instruction.opcode.meets:
                 continue
             counts = tuple(
@@ -152,16 +152,6 @@ def _keeps_what_is_there(instruction: Instruction) -> bool:
     """True for a copy of elements to themselves, as a fence at a kernel's end."""
     read, written = [*instruction.inputs.values()], [*instruction.outputs.values()]
     return bool(instruction.opcode.copied) and not instruction.mask.constraints and read == written
-
-
-def _flat(
-    nodes: Sequence[ProgramNode], loops: tuple[Loop, ...]
-) -> Iterator[tuple[Instruction, tuple[Loop, ...]]]:
-    for node in nodes:
-        if isinstance(node, Loop):
-            yield from _flat(node.body, (*loops, node))
-        else:
-            yield node, loops
 
 
 def races(cores: Sequence[dict[Tensor, list[_Use]]]) -> Iterator[KernelError]:

@@ -397,7 +397,7 @@ class NkiTensor(NeuronxccTensor):
             fail(KernelValueError("indirect", said, "View the tile, or what is copied from it."))
 
     def _check_partition_step(self, pairs: list[tuple[int, int]], itemsize: int) -> None:
-        row = math.prod(self.storage.tile_shape[1:]) * self.storage.dtype.itemsize // itemsize
+        row = self.storage.partition_bytes // itemsize
         if pairs and pairs[0][0] > 1 and pairs[0][1] != row:
             said = (
                 f"the first stride {pairs[0][1]} of a pattern on-chip is not the row length {row}."
@@ -423,7 +423,7 @@ class NkiTensor(NeuronxccTensor):
     def _with_vector(self, index: Any, stride: int, size: int) -> NkiTensor:
         """Each partition displaced by its own index."""
         tile = _runtime_tile(index)
-        if math.prod(tile.tile_shape[1:]) != 1 or tile.tile_shape[0] != self.shape[0]:
+        if tile.free_elements != 1 or tile.tile_shape[0] != self.shape[0]:
             said = f"vector_offset of shape {tile.shape} for {self.shape[0]} rows is not (rows, 1)."
             fail(KernelValueError("vector_offset", said))
         if self.on_chip:

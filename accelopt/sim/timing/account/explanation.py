@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -139,7 +138,7 @@ def input_reads(program: Program, stream: Stream, costs: list[Transfer | None]) 
         tensor = sources[kind]
         if cost is not None and tensor in read:
             read[tensor] += cost.hbm_read
-    found = [InputRead(tensor.name, _bytes(tensor), moved) for tensor, moved in read.items()]
+    found = [InputRead(tensor.name, tensor.bytes, moved) for tensor, moved in read.items()]
     return sorted(found, key=lambda one: one.size - one.read)
 
 
@@ -182,7 +181,3 @@ def bounds(
             - max(engines[slowest], fields["dma_active_time"] * 1e3), 0.0),
             "neither the slowest engine nor DMA is busy"),
     ]  # fmt: skip
-
-
-def _bytes(tensor: Tensor) -> int:
-    return math.prod(tensor.shape) * tensor.dtype.itemsize

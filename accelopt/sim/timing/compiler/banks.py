@@ -12,21 +12,20 @@ from dataclasses import replace
 from functools import partial
 from math import prod
 
-import numpy as np
-
 from accelopt.hardware import Hardware
 from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine
 from accelopt.sim.isa import matrix
 from accelopt.sim.program import Buffer, Tensor
 from accelopt.sim.timing.stream.operation import Decisions, Operation, Queue, copied
-from accelopt.sim.timing.stream.stream import Stream, StreamWriter
+from accelopt.sim.timing.stream.stream import Stream, StreamWriter, Unit
+from accelopt.sim.timing.stream.unit_uses import UnitUses
 
 
 def fit_psum(stream: Stream, spec: Hardware, decisions: Decisions) -> None:
     """Adds, in place, the copies out of PSUM and the products that bring sums back."""
-    uses = _uses(stream)
-    if _peak(stream, uses) <= spec.psum_partition_bytes:
+    uses = UnitUses(stream, _is_kernels)
+    if uses.peak() <= spec.psum_partition_bytes:
         return
     moves = _moves(stream, uses, spec.psum_partition_bytes)
     writer = _Writer(stream)
@@ -39,46 +38,20 @@ def fit_psum(stream: Stream, spec: Hardware, decisions: Decisions) -> None:
         decisions.add("a sum leaves PSUM, which is full", stream.sites[site], count)
 
 
-def _uses(stream: Stream) -> dict[int, list[int]]:
-    """Where each PSUM unit of the kernel's own is touched, in program order."""
-    mine = {
-        number
-        for number, unit in enumerate(stream.units)
-        if unit.tensor.buffer is Buffer.PSUM and unit.tensor.id >= 0
-    }
-    found: dict[int, list[int]] = {}
-    if not mine:
-        return found
-    cell_unit = stream.cell_unit
-    for position, cells in enumerate(zip(stream.reads, stream.writes, strict=True)):
-        for unit in {cell_unit[cell] for side in cells for cell in side} & mine:
-            found.setdefault(unit, []).append(position)
-    return found
+def _is_kernels(unit: Unit) -> bool:
+    """True for a tile in PSUM that the kernel itself declares."""
+    return unit.tensor.buffer is Buffer.PSUM and unit.tensor.id >= 0
 
 
-def _peak(stream: Stream, uses: dict[int, list[int]]) -> int:
-    """The most bytes per partition that are wanted at once."""
-    change = np.zeros(len(stream) + 1, np.int64)
-    for unit, positions in uses.items():
-        change[positions[0]] += stream.units[unit].bytes
-        change[positions[-1] + 1] -= stream.units[unit].bytes
-    return int(np.cumsum(change).max(initial=0))
-
-
-def _moves(
-    stream: Stream, uses: dict[int, list[int]], capacity: int
-) -> dict[int, list[tuple[int, bool]]]:
+def _moves(stream: Stream, uses: UnitUses, capacity: int) -> dict[int, list[tuple[int, bool]]]:
     """Before which position each unit leaves (True) or comes back: what is wanted last leaves."""
-    touched: dict[int, list[int]] = {}
-    for unit, positions in uses.items():
-        for position in positions:
-            touched.setdefault(position, []).append(unit)
-    pointer = dict.fromkeys(uses, 0)
+    pointer = [0] * len(stream.units)
     resident: set[int] = set()
     moves: dict[int, list[tuple[int, bool]]] = {}
     used = 0
-    for position in sorted(touched):
-        here = touched[position]
+    for position, here in enumerate(uses.here):
+        if not here:
+            continue
         for unit in here:
             if unit not in resident:
                 if pointer[unit]:
@@ -86,13 +59,13 @@ def _moves(
                 resident.add(unit)
                 used += stream.units[unit].bytes
         while used > capacity and len(resident) > len(here):
-            victim = max(resident.difference(here), key=lambda u: uses[u][pointer[u]])
+            victim = max(resident.difference(here), key=lambda u: uses.at[u][pointer[u]])
             moves.setdefault(position, []).insert(0, (victim, True))
             resident.discard(victim)
             used -= stream.units[victim].bytes
         for unit in here:
             pointer[unit] += 1
-            if pointer[unit] == len(uses[unit]):
+            if pointer[unit] == len(uses.at[unit]):
                 resident.discard(unit)
                 used -= stream.units[unit].bytes
     return moves

@@ -18,7 +18,6 @@ import numpy as np
 
 from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine
-from accelopt.sim.errors import SourceLine
 from accelopt.sim.mask import Mask
 from accelopt.sim.program import Buffer, LoopKind
 from accelopt.sim.timing.compiler_constants import CompilerBounds
@@ -51,7 +50,6 @@ def merge_repeated(stream: Stream, bounds: CompilerBounds, decisions: Decisions)
     numbering = _Numbering(stream, kept, places)
     defined = _Defined(stream)
     removed: set[int] = set()
-    counts: dict[int, int] = {}
     for at, kind in enumerate(stream.kind):
         signature = signatures[kind]
         numbering.count(kind)
@@ -60,16 +58,12 @@ def merge_repeated(stream: Stream, bounds: CompilerBounds, decisions: Decisions)
             numbering.new_values(at)
         elif numbering.repeats(at, signature, defined.before, window_of[kind]):
             removed.add(at)
-            counts[kind] = counts.get(kind, 0) + 1
             continue
         defined.begin(at)
     if not removed:
         return False
-    for kind, count in counts.items():
-        operation = stream.instances[kind].operation
-        decisions.add(
-            f"{operation.label} is done once for several iterations", operation.source, count
-        )
+    kinds = [stream.kind[at] for at in sorted(removed)]
+    stream.tell(decisions, "{} is done once for several iterations", kinds)
     drop(stream, removed, numbering.alias)
     return True
 
@@ -209,12 +203,12 @@ def merge_loads(stream: Stream, bounds: CompilerBounds, decisions: Decisions) ->
     seen: dict[tuple[object, ...], tuple[int, float]] = {}  # by what is loaded: by whom, bytes then
     loaded = 0.0
     alias: dict[int, int] = {}
-    removed: dict[int, SourceLine] = {}
+    removed: set[int] = set()
     for at, (kind, row) in enumerate(zip(stream.kind, stream.row, strict=True)):
         if not loads[kind]:
             continue
-        operation, place, cells = stream.instances[kind].operation, places[kind], stream.writes[at]
-        target = operation.writes[0]
+        place, cells = places[kind], stream.writes[at]
+        target = stream.instances[kind].operation.writes[0]
         alone = {writes[cell] for cell in cells} == {1} and not stream.reads[at]
         if place and alone and len(cells) == whole[stream.cell_unit[cells[0]]]:
             does = (signatures[kind], place.others[row])
@@ -222,13 +216,13 @@ def merge_loads(stream: Stream, bounds: CompilerBounds, decisions: Decisions) ->
             alike = len(cells) == len(stream.writes[done])  # others read both in the same parts
             if alike and loaded - then <= bounds.kept_load_bytes:
                 alias.update(zip(cells, stream.writes[done], strict=True))
-                removed[at] = operation.source
+                removed.add(at)
                 continue
             seen[does] = at, loaded
         loaded += target.free_elements * target.dtype.itemsize * target.partitions / 128
-    for source, count in Counter(removed.values()).items():
-        decisions.add("what a tile already holds is not loaded again", source, count)
-    drop(stream, set(removed), alias)
+    kinds = [stream.kind[at] for at in sorted(removed)]
+    stream.tell(decisions, "what a tile already holds is not loaded again", kinds)
+    drop(stream, removed, alias)
 
 
 def _written_once(stream: Stream) -> list[bool]:
@@ -342,7 +336,7 @@ def _signature(operation: Operation) -> tuple[object, ...] | None:
             return None
         if any(isinstance(v, (Affine, Mask)) for v in instruction.attributes.values()):
             return None
-        if any(access.indirect for access in (*operation.reads, *operation.writes)):
+        if any(access.indirect for access in operation.accesses):
             return None
         attributes = tuple(sorted((k, str(v)) for k, v in instruction.attributes.items()))
         attributes += tuple(_directions(c) for c in instruction.mask.constraints)
@@ -361,18 +355,14 @@ def _operands(operation: Operation) -> tuple[object, ...]:
     instruction = operation.instruction
     if instruction is None:
         return ()
-    masks = [
-        access.mask for access in (*operation.reads, *operation.writes) if access.mask.constraints
-    ]
+    masks = [access.mask for access in operation.accesses if access.mask.constraints]
     return (*instruction.inputs, *instruction.outputs, *masks)
 
 
 def _masks_by_iteration(operation: Operation) -> bool:
     """True when which elements of an operand count changes from iteration to iteration."""
     return any(
-        cut.loop_variables
-        for access in (*operation.reads, *operation.writes)
-        for cut in access.mask.constraints
+        cut.loop_variables for access in operation.accesses for cut in access.mask.constraints
     )
 
 
@@ -452,20 +442,16 @@ def remove_dead(stream: Stream, decisions: Decisions) -> None:
     """Takes out what nobody reads, backwards from the stores."""
     needed = bytearray(len(stream.cell_unit))
     removed: set[int] = set()
-    counts: dict[int, int] = {}
     is_store = by_form(stream.instances, lambda form: form.is_store or form.kept)
     for at in range(len(stream) - 1, -1, -1):
-        kind = stream.kind[at]
         writes = stream.writes[at]
-        if is_store[kind] or not writes or 1 in [needed[cell] for cell in writes]:
+        if is_store[stream.kind[at]] or not writes or 1 in [needed[cell] for cell in writes]:
             for cell in stream.reads[at]:
                 needed[cell] = 1
         else:
             removed.add(at)
-            counts[kind] = counts.get(kind, 0) + 1
     if not removed:
         return
-    for kind, count in counts.items():
-        operation = stream.instances[kind].operation
-        decisions.add(f"{operation.label} is never read", operation.source, count)
+    kinds = [stream.kind[at] for at in sorted(removed, reverse=True)]
+    stream.tell(decisions, "{} is never read", kinds)
     drop(stream, removed, {})

@@ -10,6 +10,7 @@ do so far.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 from accelopt.hardware import Hardware
@@ -38,7 +39,7 @@ def balance_copies(stream: Stream, spec: Hardware, decisions: Decisions) -> None
     ]
     queues = [item.form.queue for item in stream.instances]
     busy = dict.fromkeys(Queue, 0.0)
-    moved = dict.fromkeys(open_kinds, 0)
+    moved = Counter(dict.fromkeys(open_kinds, 0))
     for at, kind in enumerate(stream.kind):
         chosen = kind
         other = twins.get(kind)
@@ -48,9 +49,7 @@ def balance_copies(stream: Stream, spec: Hardware, decisions: Decisions) -> None
                 chosen = stream.kind[at] = other
                 moved[kind] += 1
         busy[queues[chosen]] += prices[chosen]
-    for kind, op in open_kinds.items():
-        if moved[kind]:
-            decisions.add("copies go to the Vector engine as well", op.source, moved[kind])
+    stream.tell(decisions, "copies go to the Vector engine as well", moved.elements())
 
 
 def _is_open(operation: Operation, spec: Hardware) -> bool:
@@ -58,8 +57,7 @@ def _is_open(operation: Operation, spec: Hardware) -> bool:
     instruction = operation.instruction
     if not operation.opcode.copied or operation.queue is not Queue.SCALAR:
         return False
-    accesses = (*operation.reads, *operation.writes)
-    in_sbuf = all(access.tensor.buffer is Buffer.SBUF for access in accesses)
+    in_sbuf = all(access.tensor.buffer is Buffer.SBUF for access in operation.accesses)
     if not in_sbuf and spec.vector_scalar_psum_exclusive:
         return False
     return instruction is None or instruction.engine is Engine.UNASSIGNED

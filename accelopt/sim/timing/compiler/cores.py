@@ -14,11 +14,12 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from accelopt.hardware import Hardware
 from accelopt.sim.access import Access
 from accelopt.sim.errors import KernelValueError
-from accelopt.sim.program import Instruction, Loop, Program, ProgramNode, Tensor
+from accelopt.sim.program import Instruction, Loop, Program, ProgramNode, Tensor, rewritten
 from accelopt.sim.timing.compiler.passes import Compilation
 from accelopt.sim.timing.compiler.spilling import Spills
 from accelopt.sim.timing.stream.operation import RECEIVE, SEND, WAIT, Decision
@@ -37,7 +38,8 @@ def by_core(program: Program, spec: Hardware) -> list[tuple[Program, frozenset[T
     shared, owner = _shared(instructions), _owners(instructions)
     found = []
     for core in cores:
-        body = _with_what_is_sent(list(_of_core(program.body, core, owner)))
+        own = rewritten(program.body, partial(_of_core, core=core, owner=owner))
+        body = _with_what_is_sent([*own])
         part = replace(program, body=tuple(body))
         touched = {a.tensor for _, one in part.walk() for a in _accesses(one)}
         tensors = tuple(tensor for tensor in program.tensors if tensor in touched)
@@ -86,22 +88,15 @@ def _owners(instructions: Iterable[Instruction]) -> dict[Tensor, int]:
     return {**sent_to, **found}
 
 
-def _of_core(
-    nodes: Iterable[ProgramNode], core: int, owner: dict[Tensor, int]
-) -> Iterator[ProgramNode]:
-    for node in nodes:
-        if isinstance(node, Loop):
-            inner = tuple(_of_core(node.body, core, owner))
-            if inner:
-                yield replace(node, body=inner)
-            continue
-        target = owner.get(node.result.tensor, node.core) if node.outputs else node.core
-        if target == node.core == core:
-            yield node
-        elif node.core == core:
-            yield replace(node, outputs={})
-        elif target == core:
-            yield replace(node, inputs={}, core=core)
+def _of_core(node: ProgramNode, core: int, owner: dict[Tensor, int]) -> ProgramNode | None:
+    if isinstance(node, Loop):
+        return node if node.body else None
+    target = owner.get(node.result.tensor, node.core) if node.outputs else node.core
+    if target == node.core == core:
+        return node
+    if node.core == core:
+        return replace(node, outputs={})
+    return replace(node, inputs={}, core=core) if target == core else None
 
 
 def _with_what_is_sent(body: list[ProgramNode]) -> list[ProgramNode]:
@@ -169,17 +164,17 @@ class _Join:
 
     def __init__(self, program: Program, compiled: Sequence[Compilation]) -> None:
         self.compiled = compiled
-        self.parts = [_parts(one.flow) for one in compiled]
+        self.parts = [_parts(one.stream) for one in compiled]
         if len({len(parts) for parts in self.parts}) > 1:
             said = "one core comes to more barriers than the other, and would wait for ever."
             raise KernelValueError("core_barrier", said)
         self.whole = Compilation(program, compiled[0].spec, compiled[0].bounds)
         self.whole.costs = []
-        flows = [one.flow for one in compiled]
+        flows = [one.stream for one in compiled]
         self.kinds = [0, *itertools.accumulate(len(flow.instances) for flow in flows)]
         self.cells = [0, *itertools.accumulate(len(flow.cell_unit) for flow in flows)]
-        self.flow = Stream([one for flow in flows for one in flow.instances])
-        self.flow.core = [core for core, flow in enumerate(flows) for _ in flow.instances]
+        self.stream = Stream([one for flow in flows for one in flow.instances])
+        self.stream.core = [core for core, flow in enumerate(flows) for _ in flow.instances]
         self.place: list[dict[int, int]] = [{} for _ in flows]  # where each one's instances are now
         self.touching = [_touches(flow) for flow in flows]
         self.passed: list[int] = []  # each core's part of the last barrier
@@ -192,7 +187,7 @@ class _Join:
             earlier = []
             for position in part.before:
                 at = self.add(core, position)
-                if self.touching[core][self.compiled[core].flow.kind[position]]:
+                if self.touching[core][self.compiled[core].stream.kind[position]]:
                     earlier.append(at)
                     if self.passed:
                         signals[at] = [self.passed[core]]
@@ -210,16 +205,18 @@ class _Join:
         """What a core sends, as one transfer."""
         if len(sends) != len(receives):
             raise KernelValueError("sendrecv", f"core {core ^ 1} does not receive what is sent.")
-        other = self.compiled[core ^ 1].flow
+        other = self.compiled[core ^ 1].stream
         for sent, received in zip(sends, receives, strict=True):
             at = self.add(core, sent)
             self.place[core ^ 1][received] = at
-            self.flow.writes[at] = [cell + self.cells[core ^ 1] for cell in other.writes[received]]
+            self.stream.writes[at] = [
+                cell + self.cells[core ^ 1] for cell in other.writes[received]
+            ]
             self.whole.signals[at] = self.passed
 
     def add(self, core: int, position: int) -> int:
         """Appends an instance of a core; returns its place."""
-        one, flow = self.compiled[core].flow, self.flow
+        one, flow = self.compiled[core].stream, self.stream
         at = self.place[core][position] = len(flow)
         cells = self.cells[core]
         flow.kind.append(one.kind[position] + self.kinds[core])
@@ -231,21 +228,21 @@ class _Join:
 
     def result(self) -> Compilation:
         """Everything else, renumbered."""
-        whole, flow = self.whole, self.flow
+        whole, flow = self.whole, self.stream
         spills: list[Spills] = []
         drained: set[int] = set()
         for core, one in enumerate(self.compiled):
             units, sites, place = len(flow.units), len(flow.sites), self.place[core]
-            flow.units += [replace(u, site=u.site + sites, core=core) for u in one.flow.units]
-            flow.cell_unit += [unit + units for unit in one.flow.cell_unit]
-            flow.cell_weight += one.flow.cell_weight
-            flow.sites += one.flow.sites
+            flow.units += [replace(u, site=u.site + sites, core=core) for u in one.stream.units]
+            flow.cell_unit += [unit + units for unit in one.stream.cell_unit]
+            flow.cell_weight += one.stream.cell_weight
+            flow.sites += one.stream.sites
             whole.decisions += one.decisions
             spills += one.spills.values()
             drained.update(place[at] for at in one.drained)
             for at, others in one.behind.items():
                 whole.behind[place[at]] = [place[other] for other in others]
-        whole.flow, whole.drained = flow, frozenset(drained)
+        whole.stream, whole.drained = flow, frozenset(drained)
         whole.spills = dict(enumerate(spills))
         whole.spilled = frozenset(c for c, one in enumerate(self.compiled) if one.spills)
         return whole
@@ -254,6 +251,5 @@ class _Join:
 def _touches(flow: Stream) -> list[bool]:
     """Of each of its operations, whether it uses HBM that the cores share."""
     return [
-        any(a.tensor in flow.shared for a in (*item.operation.reads, *item.operation.writes))
-        for item in flow.instances
+        any(a.tensor in flow.shared for a in item.operation.accesses) for item in flow.instances
     ]

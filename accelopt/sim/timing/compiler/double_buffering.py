@@ -27,6 +27,7 @@ from accelopt.sim.timing.stream.expansion import Instances
 from accelopt.sim.timing.stream.forms import by_form
 from accelopt.sim.timing.stream.operation import Decisions
 from accelopt.sim.timing.stream.stream import Stream
+from accelopt.sim.timing.stream.unit_uses import UnitUses
 
 KIB = 1024
 
@@ -80,11 +81,11 @@ class _Crowded(NamedTuple):
 def separate_rounds(stream: Stream, spec: Hardware, decisions: Decisions) -> dict[int, list[int]]:
     """The loads that wait for the round before: for each instruction, those that come when it has been
     issued."""
-    touched = _touched(stream)
-    tiles = _tiles(stream, touched)
+    uses = UnitUses(stream, lambda unit: unit.tensor.buffer is Buffer.SBUF)
     size, capacity = len(stream), spec.sbuf_usable_bytes
-    if 2 * tiles.level(0, size).max(initial=0) <= capacity:
+    if 2 * uses.peak() <= capacity:
         return {}
+    tiles, touched = _tiles(stream, uses), [set(units) for units in uses.here]
     staying = tiles.chosen(tiles.stays).level(0, size)
     behind: dict[int, list[int]] = {}
     held: Counter[tuple[int, int]] = Counter()  # loads of a kind, and what two rounds need
@@ -104,32 +105,20 @@ def separate_rounds(stream: Stream, spec: Hardware, decisions: Decisions) -> dic
     return behind
 
 
-def _touched(stream: Stream) -> list[set[int]]:
-    """The units in SBUF that each instance reads or writes."""
-    in_sbuf = [unit.tensor.buffer is Buffer.SBUF for unit in stream.units]
-    cell_unit = stream.cell_unit
-    return [
-        {unit for cells in pair for cell in cells if in_sbuf[unit := cell_unit[cell]]}
-        for pair in zip(stream.reads, stream.writes, strict=True)
-    ]
-
-
-def _tiles(stream: Stream, touched: list[set[int]]) -> _Tiles:
-    first: dict[int, int] = {}
-    last: dict[int, int] = {}
-    for at, units in enumerate(touched):
-        for unit in units:
-            first.setdefault(unit, at)
-            last[unit] = at
+def _tiles(stream: Stream, uses: UnitUses) -> _Tiles:
     again = defining_loads(stream)
-    chosen = list(first)
+    rows = sorted(
+        (positions[0], positions[-1], unit) for unit, positions in enumerate(uses.at) if positions
+    )
+    first, last, units = np.array(rows, np.int64).reshape(-1, 3).T
+    chosen = [stream.units[unit] for unit in units]
     return _Tiles(
-        np.array(chosen, np.int64),
-        np.array([first[unit] for unit in chosen], np.int64),
-        np.array([last[unit] for unit in chosen], np.int64),
-        np.array([stream.units[unit].bytes for unit in chosen], np.int64),
-        np.array([stream.units[unit].depth for unit in chosen], np.int64),
-        np.array([not again[unit] for unit in chosen], bool),
+        units,
+        first,
+        last,
+        np.array([unit.bytes for unit in chosen], np.int64),
+        np.array([unit.depth for unit in chosen], np.int64),
+        np.array([not again[unit] for unit in units], bool),
     )
 
 

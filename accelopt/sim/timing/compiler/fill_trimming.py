@@ -8,8 +8,6 @@ the compiler's log names a pass InferInitValue (aws-neuron-sdk, issue 803).
 
 from __future__ import annotations
 
-from collections import Counter
-
 from accelopt.sim.timing.compiler.common_subexpressions import drop
 from accelopt.sim.timing.compiler.renaming import whole_writes
 from accelopt.sim.timing.stream.forms import by_form
@@ -25,14 +23,14 @@ def trim_fills(stream: Stream, decisions: Decisions) -> None:
     replaces = whole_writes(stream)
     wanted = bytearray(b"\1") * len(stream.cell_unit)
     removed: set[int] = set()
-    trimmed: Counter[int] = Counter()
+    trimmed: list[int] = []
     narrow: dict[tuple[int, int], int] = {}
     for at in range(len(stream) - 1, -1, -1):
         kind, writes = stream.kind[at], stream.writes[at]
         if is_fill[kind] and replaces[at]:
             kept = [cell for cell in writes if wanted[cell]]
             if len(kept) < len(writes):
-                trimmed[kind] += 1
+                trimmed.append(kind)
                 _trim(stream, at, kept, narrow)
             if not kept:
                 removed.add(at)
@@ -41,9 +39,7 @@ def trim_fills(stream: Stream, decisions: Decisions) -> None:
                 wanted[cell] = 0
         for cell in stream.reads[at]:
             wanted[cell] = 1
-    for kind, count in trimmed.items():
-        operation = stream.instances[kind].operation
-        decisions.add("what is written again is not filled", operation.source, count)
+    stream.tell(decisions, "what is written again is not filled", trimmed)
     drop(stream, removed, {})
 
 

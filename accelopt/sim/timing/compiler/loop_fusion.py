@@ -49,8 +49,7 @@ def _left(first: Nest, second: Nest) -> int:
             if tensor in read and tensor.buffer is Buffer.SBUF:
                 indices = {v for index in access.block for v in index.loop_variables}
                 tiles = prod(loop.variable.trips for loop in loops if loop.variable in indices)
-                row = prod(tensor.tile_shape[1:]) * tensor.dtype.itemsize
-                largest = max(largest, tiles * row)
+                largest = max(largest, tiles * tensor.partition_bytes)
     return largest
 
 
@@ -99,7 +98,7 @@ def _operations(node: BodyItem) -> list[Operation]:
 
 
 def _accesses(node: BodyItem) -> list[Access]:
-    return [a for operation in _operations(node) for a in (*operation.reads, *operation.writes)]
+    return [a for operation in _operations(node) for a in operation.accesses]
 
 
 def _written(node: BodyItem) -> set[Tensor]:

@@ -39,14 +39,7 @@ from accelopt.sim.timing.stream.operation import (
     whole,
 )
 
-QUEUE_OF = {
-    Engine.TENSOR: Queue.TENSOR,
-    Engine.VECTOR: Queue.VECTOR,
-    Engine.SCALAR: Queue.SCALAR,
-    Engine.GPSIMD: Queue.GPSIMD,
-    Engine.SYNC: Queue.SYNC,
-    Engine.DMA: Queue.DMA,
-}
+QUEUE_OF = {Engine[queue.name]: queue for queue in Queue}
 SCALAR_OPS = frozenset({"multiply", "add", "subtract"})
 GPSIMD_ONLY = frozenset({"power"})
 
@@ -105,8 +98,7 @@ def _by_identity(identities: frozenset[Tensor], operation: Operation) -> tuple[O
     does not make a product one."""
     if operation.queue is not Queue.TENSOR:
         return (operation,)
-    said = operation.instruction and operation.instruction.attributes.get("is_transpose")
-    proven = said and operation.reads[-1].tensor in identities
+    proven = operation.attributes.get("is_transpose") and operation.reads[-1].tensor in identities
     return (replace(operation, by_identity=operation.opcode.transposes or bool(proven)),)
 
 

@@ -6,9 +6,12 @@ instances, and last on the instances of all cores of the launch. Each can be swi
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from accelopt.hardware import Hardware
 from accelopt.sim.errors import KernelError
@@ -37,7 +40,7 @@ from accelopt.sim.timing.compiler.spilling import Spills
 from accelopt.sim.timing.compiler_constants import CompilerBounds
 from accelopt.sim.timing.machine.dependence import DependenceGraph, depend
 from accelopt.sim.timing.machine.transfers import Transfer, price_transfers
-from accelopt.sim.timing.stream.cells import stream
+from accelopt.sim.timing.stream import cells
 from accelopt.sim.timing.stream.expansion import expand, scopes
 from accelopt.sim.timing.stream.operation import Decisions, Nest
 from accelopt.sim.timing.stream.stream import Stream
@@ -53,7 +56,7 @@ class Compilation:
     shared: frozenset[Tensor] = frozenset()  # HBM that another core may change or wants to read
     decisions: Decisions = field(default_factory=Decisions)
     nest: Nest = field(init=False)
-    flow: Stream = field(init=False)
+    stream: Stream = field(init=False)
     costs: list[Transfer | None] = field(init=False)
     spills: dict[int, Spills] = field(default_factory=dict)
     drained: frozenset[int] = frozenset()  # transfers that begin a round with nothing under way
@@ -68,8 +71,8 @@ class Compilation:
         each other."""
         instances = expand(self.nest)
         overlaps.refuse_overlaps(instances, self.spec)
-        self.flow = stream(instances, scopes(self.nest))
-        self.flow.shared = self.shared
+        self.stream = cells.stream(instances, scopes(self.nest))
+        self.stream.shared = self.shared
         del self.nest
 
 
@@ -95,40 +98,40 @@ class Pass:
     rewrites: bool = False
 
 
-def _loops(change: Callable[[Nest, Compilation], Nest]) -> PassFunction:
+def _calls(
+    function: Callable[..., Any],
+    gives: str = "",
+    where: Callable[[CompilerBounds], bool] = lambda bounds: True,
+) -> PassFunction:
+    """The pass of a function of a Compilation's fields, by the names of its parameters: `gives` is the field that
+    its answer becomes, `where` says which compilers decide so."""
+    names = tuple(inspect.signature(function).parameters)
+
     def step(at: Compilation) -> None:
-        at.nest = change(at.nest, at)
+        if where(at.bounds):
+            answer = function(*(getattr(at, name) for name in names))
+            if gives:
+                setattr(at, gives, answer)
 
     return step
+
+
+_changes_loops = functools.partial(_calls, gives="nest")
 
 
 def _lower(choose_engines: bool) -> PassFunction:
-    def step(at: Compilation) -> None:
-        at.nest = lowering.lower(at.program, at.decisions, choose_engines=choose_engines)
+    def lower(program: Program, decisions: Decisions) -> Nest:
+        return lowering.lower(program, decisions, choose_engines=choose_engines)
 
-    return step
-
-
-def _merge_repeated(at: Compilation) -> None:
-    common_subexpressions.merge_repeated(at.flow, at.bounds, at.decisions)
+    return _changes_loops(lower)
 
 
-def _merge_loads(at: Compilation) -> None:
-    if not at.bounds.rewrites:
-        common_subexpressions.merge_loads(at.flow, at.bounds, at.decisions)
-
-
-def _balance_copies(at: Compilation) -> None:
-    copy_engines.balance_copies(at.flow, at.spec, at.decisions)
-
-
-def _price(at: Compilation) -> None:
-    at.costs = price_transfers(at.flow, at.spec, at.bounds)
+_price = _calls(price_transfers, "costs")
 
 
 def _fit_sbuf(at: Compilation) -> None:
     _price(at)
-    at.costs, at.spills = residency.fit_sbuf(at.flow, at.costs, at.spec, at.bounds, at.decisions)
+    at.costs, at.spills = residency.fit_sbuf(at.stream, at.costs, at.spec, at.bounds, at.decisions)
     moved = sum(cost.bytes for cost in at.costs if cost)
     least = moved / at.spec.dma_peak_bytes_per_ns * 1e-6
     if least > at.most_ms:
@@ -136,31 +139,15 @@ def _fit_sbuf(at: Compilation) -> None:
     at.spilled = frozenset({0} if at.spills else ())
 
 
-def _transpose_loads(nest: Nest, at: Compilation) -> Nest:
-    if at.bounds.transposes_after_loading:
-        return transposing.transpose_after_loading(nest, at.decisions)
-    return nest
-
-
-def _make_results_apart(nest: Nest, at: Compilation) -> Nest:
-    if at.bounds.makes_results_apart:
-        return recomputation.make_results_apart(nest, at.decisions)
-    return nest
-
-
 def _drain_transfers(at: Compilation) -> None:
-    at.drained = transfers_between_rounds.first_of_rounds(at.flow, at.bounds, at.decisions)
+    at.drained = transfers_between_rounds.first_of_rounds(at.stream, at.bounds, at.decisions)
     at.costs = transfers_between_rounds.with_latency(at.costs, at.drained, at.spec)
-
-
-def _separate_rounds(at: Compilation) -> None:
-    at.behind = double_buffering.separate_rounds(at.flow, at.spec, at.decisions)
 
 
 def _depend(rotate: bool) -> PassFunction:
     def step(at: Compilation) -> None:
         at.graph = depend(
-            at.flow,
+            at.stream,
             at.spec,
             at.bounds if rotate and at.bounds.rewrites else None,
             spilled=at.spilled,
@@ -172,70 +159,56 @@ def _depend(rotate: bool) -> PassFunction:
     return step
 
 
-def _load_in_time(at: Compilation) -> None:
-    if not at.bounds.rewrites:
-        prefetch.load_in_time(at.flow, at.graph, at.costs, at.spec, at.decisions)
-
-
 LOOP_PASSES = (
     Pass("choose_engines", _lower(choose_engines=True), _lower(choose_engines=False)),
-    Pass("transpose_loads", _loops(_transpose_loads)),
     Pass(
-        "write_out_variances",
-        _loops(lambda nest, at: variance_lowering.write_out_variances(nest, at.decisions)),
+        "transpose_loads",
+        _changes_loops(
+            transposing.transpose_after_loading, where=lambda b: b.transposes_after_loading
+        ),
     ),
+    Pass("write_out_variances", _changes_loops(variance_lowering.write_out_variances)),
     Pass(
         "make_results_apart",
-        _loops(_make_results_apart),
+        _changes_loops(recomputation.make_results_apart, where=lambda b: b.makes_results_apart),
         question="both results of an activation made at once",
         rewrites=True,
     ),
     Pass(
         "fuse_loops",
-        _loops(lambda nest, at: loop_fusion.fuse_loops(nest, at.spec, at.decisions)),
+        _changes_loops(loop_fusion.fuse_loops),
         question="loops left apart",
         rewrites=True,
     ),
     Pass(
         "widen_tiny_loops",
-        _loops(lambda nest, at: widening.widen_tiny_loops(nest, at.bounds, at.decisions)),
+        _changes_loops(widening.widen_tiny_loops),
         question="tiny loops left as written",
         rewrites=True,
     ),
-    Pass(
-        "broadcast_partitions",
-        _loops(lambda nest, at: lowering.broadcast_partitions(nest, at.decisions)),
-    ),
-    Pass(
-        "read_psum_directly",
-        _loops(lambda nest, at: psum_placement.read_psum_directly(nest, at.decisions)),
-        rewrites=True,
-    ),
+    Pass("broadcast_partitions", _changes_loops(lowering.broadcast_partitions)),
+    Pass("read_psum_directly", _changes_loops(psum_placement.read_psum_directly), rewrites=True),
     Pass(
         "place_in_psum",
-        _loops(lambda nest, at: psum_placement.place_in_psum(nest, at.decisions)),
+        _changes_loops(psum_placement.place_in_psum),
         question="no result placed in PSUM",
         rewrites=True,
     ),
 )
 
 INSTANCE_PASSES = (
-    Pass("merge_repeated", _merge_repeated, rewrites=True),
-    Pass("trim_fills", lambda at: fill_trimming.trim_fills(at.flow, at.decisions)),
-    Pass("remove_dead", lambda at: common_subexpressions.remove_dead(at.flow, at.decisions)),
+    Pass("merge_repeated", _calls(common_subexpressions.merge_repeated), rewrites=True),
+    Pass("trim_fills", _calls(fill_trimming.trim_fills)),
+    Pass("remove_dead", _calls(common_subexpressions.remove_dead)),
     Pass(
         "rename_refilled",
-        lambda at: renaming.rename_refilled(at.flow, at.bounds, at.decisions),
+        _calls(renaming.rename_refilled),
         question="refilled tiles keep their storage",
     ),
-    Pass("merge_loads", _merge_loads),
-    Pass(
-        "merge_evictions",
-        lambda at: psum_copy_merging.merge_evictions(at.flow, at.spec, at.decisions),
-        rewrites=True,
-    ),
-    Pass("balance_copies", _balance_copies),
-    Pass("fit_psum", lambda at: banks.fit_psum(at.flow, at.spec, at.decisions)),
+    Pass("merge_loads", _calls(common_subexpressions.merge_loads, where=lambda b: not b.rewrites)),
+    Pass("merge_evictions", _calls(psum_copy_merging.merge_evictions), rewrites=True),
+    Pass("balance_copies", _calls(copy_engines.balance_copies)),
+    Pass("fit_psum", _calls(banks.fit_psum)),
     Pass("fit_sbuf", _fit_sbuf, _price),
     Pass(
         "drain_transfers",
@@ -244,7 +217,7 @@ INSTANCE_PASSES = (
     ),
     Pass(
         "separate_rounds",
-        _separate_rounds,
+        _calls(double_buffering.separate_rounds, "behind"),
         question="rounds of every loop overlap",
         rewrites=True,
     ),
@@ -257,7 +230,7 @@ LAUNCH_PASSES = (
         _depend(rotate=False),
         question="as many buffers as SBUF holds",
     ),
-    Pass("load_in_time", _load_in_time),
+    Pass("load_in_time", _calls(prefetch.load_in_time, where=lambda b: not b.rewrites)),
 )
 
 PASSES = (*LOOP_PASSES, *INSTANCE_PASSES, *LAUNCH_PASSES)

@@ -14,11 +14,9 @@ was measured: they come as early as there is room.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
 from math import inf
 
 from accelopt.hardware import Hardware
-from accelopt.sim.errors import SourceLine
 from accelopt.sim.timing.machine.dependence import DependenceGraph
 from accelopt.sim.timing.machine.pricing import price
 from accelopt.sim.timing.machine.transfers import Transfer
@@ -51,7 +49,7 @@ def load_in_time(
             line.append(at)
             known.append(begin[at] + issue_ns[kind])
     following = [inf for _ in cores]  # when the next transfer has to begin
-    waiting: Counter[SourceLine] = Counter()
+    waiting: list[int] = []
     for at in sorted(range(len(stream)), key=graph.wanted.__getitem__)[::-1]:
         cost, core = costs[at], stream.core_of(stream.kind[at])
         if cost is None:
@@ -64,9 +62,8 @@ def load_in_time(
         if at in readers and done > 0:
             graph.after.setdefault((core, done), []).append(at)
             graph.waits[at] += 1
-            waiting[stream.instances[stream.kind[at]].operation.source] += 1
-    for source, count in waiting.items():
-        decisions.add("loaded as long before as that should take", source, count)
+            waiting.append(stream.kind[at])
+    stream.tell(decisions, "loaded as long before as that should take", waiting)
 
 
 def _readers(stream: Stream, forms: list[Operation]) -> dict[int, int]:

@@ -50,7 +50,7 @@ def merge_evictions(stream: Stream, spec: Hardware, decisions: Decisions) -> Non
         return
     entries: list[_Entry] = []
     wide: dict[tuple[int, int], int] = {}
-    merged: dict[int, int] = {}
+    merged: list[int] = []
     places = {
         kind: _places(stream.instances[kind])
         for eviction in found.values()
@@ -71,15 +71,13 @@ def merge_evictions(stream: Stream, spec: Hardware, decisions: Decisions) -> Non
         entries += [entry for entry in rest if id(entry) not in later]
         for kind, group in zip(kinds, copies, strict=True):
             entries.append(_merged(stream, group, wide))
-            merged[kind] = merged.get(kind, 0) + len(group) - 1
+            merged += [kind] * (len(group) - 1)
         entries += readers
     stream.kind = [entry.kind for entry in entries]
     stream.row = [entry.row for entry in entries]
     stream.reads = [entry.reads for entry in entries]
     stream.writes = [entry.writes for entry in entries]
-    for kind, count in merged.items():
-        source = stream.instances[kind].operation.source
-        decisions.add("transposed tiles leave PSUM together", source, count)
+    stream.tell(decisions, "transposed tiles leave PSUM together", merged)
 
 
 def _evictions(stream: Stream, spec: Hardware) -> dict[Loop, _Eviction]:
@@ -116,7 +114,7 @@ def _others(stream: Stream, copy: int) -> Iterator[int]:
             continue
         if not any(access.tensor is source.tensor for access in operation.reads):
             continue
-        beside = [a for a in (*operation.reads, *operation.writes) if a.tensor is not source.tensor]
+        beside = [a for a in operation.accesses if a.tensor is not source.tensor]
         if all(_follow(access, loop, source.free_elements) for access in beside):
             yield kind
 
@@ -139,7 +137,7 @@ _Places = list[tuple[np.ndarray, np.ndarray]]
 def _places(item: Instances) -> _Places:
     """Where the accesses on the chip begin."""
     found: _Places = []
-    for access in (*item.operation.reads, *item.operation.writes):
+    for access in item.operation.accesses:
         if access.tensor.buffer.on_chip:
             offset = np.broadcast_to(access.offset.evaluate_many(item.values), item.positions.shape)
             partition, column = np.divmod(offset, row_elements(access))

@@ -89,7 +89,7 @@ def place_in_psum(nest: Nest, decisions: Decisions) -> Nest:
         return replace(access, tensor=moved[access.tensor]) if access.tensor in moved else access
 
     def change(operation: Operation) -> tuple[Operation, ...]:
-        if not [a for a in (*operation.reads, *operation.writes) if a.tensor in moved]:
+        if not [a for a in operation.accesses if a.tensor in moved]:
             return (operation,)
         return (
             replace(

@@ -12,8 +12,6 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import chain
 
-import numpy as np
-
 from accelopt.hardware import Hardware
 from accelopt.sim.errors import KernelError
 from accelopt.sim.program import Buffer
@@ -22,32 +20,11 @@ from accelopt.sim.timing.compiler_constants import CompilerBounds
 from accelopt.sim.timing.machine.transfers import Transfer
 from accelopt.sim.timing.stream.operation import Decisions
 from accelopt.sim.timing.stream.stream import Stream, Unit
+from accelopt.sim.timing.stream.unit_uses import UnitUses
 
 
-class _Uses:
-    """Where each SBUF unit is touched, in program order."""
-
-    def __init__(self, stream: Stream) -> None:
-        in_sbuf = [unit.tensor.buffer is Buffer.SBUF for unit in stream.units]
-        self.at: list[list[int]] = [[] for _ in stream.units]
-        self.here: list[list[int]] = []
-        cell_unit = stream.cell_unit
-        for position, (reads, writes) in enumerate(zip(stream.reads, stream.writes, strict=True)):
-            units = {cell_unit[cell] for cell in reads}
-            units.update(cell_unit[cell] for cell in writes)
-            touched = [unit for unit in units if in_sbuf[unit]]
-            self.here.append(touched)
-            for unit in touched:
-                self.at[unit].append(position)
-
-    def peak(self, stream: Stream) -> int:
-        """The most bytes per partition that are live at once."""
-        change = np.zeros(len(stream) + 1, np.int64)
-        for unit, positions in enumerate(self.at):
-            if positions:
-                change[positions[0]] += stream.units[unit].bytes
-                change[positions[-1] + 1] -= stream.units[unit].bytes
-        return int(np.cumsum(change).max(initial=0))
+def _in_sbuf(unit: Unit) -> bool:
+    return unit.tensor.buffer is Buffer.SBUF
 
 
 def fit_sbuf(
@@ -59,14 +36,14 @@ def fit_sbuf(
 ) -> tuple[list[Transfer | None], dict[int, Spills]]:
     """Adds the saves, reloads and repeated loads that the capacity forces, in place. Returns the
     transfers of the new stream and, per site, what was moved."""
-    uses = _Uses(stream)
+    uses = UnitUses(stream, _in_sbuf)
     capacity = spec.sbuf_usable_bytes - bounds.own_bytes
-    if uses.peak(stream) <= capacity:
+    if uses.peak() <= capacity:
         return costs, {}
     if not bounds.rewrites:
         _refuse_steps(stream, uses, spec)
     _split_units(stream, defining_loads(stream), bounds.reload_horizon)
-    uses = _Uses(stream)
+    uses = UnitUses(stream, _in_sbuf)
     keeper = _Keeper(stream, uses, capacity, bounds)
     if keeper.repeated:
         keeper.capacity = spec.sbuf_partition_bytes
@@ -74,7 +51,7 @@ def fit_sbuf(
     return write_moves(stream, costs, keeper.before, keeper.loads, spec, decisions)
 
 
-def _refuse_steps(stream: Stream, uses: _Uses, spec: Hardware) -> None:
+def _refuse_steps(stream: Stream, uses: UnitUses, spec: Hardware) -> None:
     """Raises KernelError for an instruction whose tiles do not fit SBUF together (NCC_IBIR229 of a
     blocked product on trn2 whose two operand blocks take 256 of 224 KiB, trn2_public.csv)."""
     bytes_of = [unit.bytes for unit in stream.units]
@@ -121,7 +98,9 @@ def _together(one: list[int], other: list[int], horizon: int) -> bool:
 class _Keeper:
     """The simulation of what is resident, over program order."""
 
-    def __init__(self, stream: Stream, uses: _Uses, capacity: int, bounds: CompilerBounds) -> None:
+    def __init__(
+        self, stream: Stream, uses: UnitUses, capacity: int, bounds: CompilerBounds
+    ) -> None:
         self.horizon = bounds.reload_horizon
         self.stream = stream
         self.uses = uses
@@ -229,7 +208,7 @@ def defining_loads(stream: Stream) -> list[tuple[int, ...]]:
 
 
 def _repeated_sites(
-    stream: Stream, uses: _Uses, loads: list[tuple[int, ...]], most: float
+    stream: Stream, uses: UnitUses, loads: list[tuple[int, ...]], most: float
 ) -> dict[int, int]:
     """Sites of declared arrays of more than `most` bytes, whose loads are repeated as a whole, with
     the depth of the loop that each repetition belongs to."""

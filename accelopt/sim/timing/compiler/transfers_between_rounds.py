@@ -9,8 +9,6 @@ measured/trn2_kernels.csv). Documents say nothing of it: the number is what thos
 
 from __future__ import annotations
 
-from collections import Counter
-
 from accelopt.hardware import Hardware
 from accelopt.sim.timing.compiler_constants import CompilerBounds
 from accelopt.sim.timing.machine.transfers import Transfer
@@ -32,9 +30,8 @@ def first_of_rounds(stream: Stream, bounds: CompilerBounds, decisions: Decisions
             item = stream.instances[kind]
             loop, row = item.loops[0], item.iterations[stream.row[at]]
             first.setdefault((id(loop), int(row[0])), at)
-    rounds = Counter(stream.instances[stream.kind[at]].operation.source for at in first.values())
-    for source, count in rounds.items():
-        decisions.add("the next round's transfers wait for this one's", source, count)
+    kinds = [stream.kind[at] for at in first.values()]
+    stream.tell(decisions, "the next round's transfers wait for this one's", kinds)
     return frozenset(first.values())
 
 

@@ -25,10 +25,7 @@ def write_out_variances(nest: Nest, decisions: Decisions) -> Nest:
     numbers = count()
 
     def change(operation: Operation) -> tuple[Operation, ...]:
-        instruction = operation.instruction
-        if instruction is None or instruction.attributes.get("op") != "variance":
-            return (operation,)
-        if operation.queue is not Queue.VECTOR:
+        if operation.attributes.get("op") != "variance" or operation.queue is not Queue.VECTOR:
             return (operation,)
         decisions.add("a variance is four instructions", operation.source)
         return _written_out(operation, next(numbers))

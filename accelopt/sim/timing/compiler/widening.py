@@ -92,7 +92,7 @@ def _is_tiny(node: Operation, bounds: CompilerBounds) -> bool:
         return False
     if node.instruction is not None and node.instruction.mask.constraints:
         return False
-    n = max(access.free_elements for access in (*node.reads, *node.writes))
+    n = max(access.free_elements for access in node.accesses)
     return n <= bounds.tiny_elements
 
 

@@ -60,7 +60,7 @@ def price(operation: Operation, spec: Hardware) -> OperationCost:
         return OperationCost()
     if operation.opcode in (ARRIVE, WAIT) or operation.queue is Queue.SYNC:
         return _of_sequencer(operation, spec)
-    buffers = {a.tensor.buffer for a in (*operation.reads, *operation.writes)}
+    buffers = {a.tensor.buffer for a in operation.accesses}
     clock = spec.ghz(QUEUE_NAMES[operation.queue])
     if operation.queue is Queue.TENSOR:
         issue, latency = _matmul_cycles(operation, spec) / clock, spec.engine_latency_ns
@@ -89,10 +89,9 @@ def _of_sequencer(operation: Operation, spec: Hardware) -> OperationCost:
     as long as an engine's shortest instruction; telling the other core, and reading and writing memory,
     an engine's latency."""
     issue = spec.minimum_issue_cycles / spec.ghz(QUEUE_NAMES[operation.queue])
-    accesses = (*operation.reads, *operation.writes)
     afar = operation.opcode == ARRIVE or (
         operation.queue is Queue.SYNC
-        and any(access.tensor.buffer is not Buffer.REGISTER for access in accesses)
+        and any(a.tensor.buffer is not Buffer.REGISTER for a in operation.accesses)
     )
     return OperationCost(issue, spec.engine_latency_ns if afar else 0.0)
 
@@ -100,23 +99,14 @@ def _of_sequencer(operation: Operation, spec: Hardware) -> OperationCost:
 def has_dynamic_address(operation: Operation) -> bool:
     """True where the place of an operand is read at run time: GpSimd's gathers are made for that, and
     tensor indirection needs no other instruction (trainium3_arch.rst); that it takes no longer is assumed."""
-    accesses = (*operation.reads, *operation.writes)
-    items = [item for access in accesses for item in access.indirect]
+    items = [item for access in operation.accesses for item in access.indirect]
     return bool(operation.opcode.copied) and not all(item.group for item in items)
-
-
-def _wide(operation: Operation) -> int:
-    """N: the elements a partition of the longest operand."""
-    if operation.width is not None:
-        return operation.width
-    accesses = (*operation.reads, *operation.writes)
-    return max((access.free_elements for access in accesses), default=1)
 
 
 def engine_cycles(operation: Operation, spec: Hardware) -> tuple[float, float]:
     """Cycles of Vector, Scalar or GpSimd engine: for the elements, and on top of them before the
     next instruction can start. Both together take no less than MIN_II, but on VectorE (conv1d)."""
-    n = _wide(operation)
+    n = operation.wide
     if operation.queue is Queue.GPSIMD:
         return _gpsimd_elements(operation, n, spec), spec.gpsimd_start_cycles
     if operation.queue is Queue.VECTOR:
@@ -174,7 +164,7 @@ def _elements(operation: Operation, n: int, spec: Hardware) -> float:
     if cost is Cost.STATISTICS:
         return 13 * one / 3
     if cost is Cost.FILL:
-        value = operation.instruction.attributes.get("value") if operation.instruction else None
+        value = operation.attributes.get("value")
         return one / 2 if value == 0 and _all_sixteen_bit(operation) else one
     if cost is Cost.SUM:
         fast = _all_sixteen_bit(operation) and _op(operation) in ("add", "maximum")
@@ -224,8 +214,7 @@ def _two_input(operation: Operation, n: int, spec: Hardware) -> float:
 
 
 def _op(operation: Operation) -> str:
-    attributes = operation.instruction.attributes if operation.instruction else {}
-    return str(attributes.get("op") or attributes.get("op0") or "")
+    return str(operation.attributes.get("op") or operation.attributes.get("op0") or "")
 
 
 def _fast(operation: Operation) -> bool:
@@ -237,9 +226,7 @@ def _in_psum(operation: Operation) -> bool:
 
 
 def _all_sixteen_bit(operation: Operation) -> bool:
-    return all(
-        access.dtype.itemsize == SIXTEEN_BIT for access in (*operation.reads, *operation.writes)
-    )
+    return all(access.dtype.itemsize == SIXTEEN_BIT for access in operation.accesses)
 
 
 def inner_stride(access: Access) -> int:
@@ -251,7 +238,7 @@ def inner_stride(access: Access) -> int:
 
 
 def _contiguous(operation: Operation) -> bool:
-    return all(inner_stride(a) == 1 for a in (*operation.reads, *operation.writes))
+    return all(inner_stride(a) == 1 for a in operation.accesses)
 
 
 def _stride_penalty(operation: Operation) -> float:
@@ -287,7 +274,7 @@ def _fast_mode(operation: Operation) -> float:
     """trn2: 4 elements a cycle for contiguous 16-bit data in SBUF, 2 when strided or one side
     lies in PSUM; half of that for other data (trainium2_arch.rst: a data path of 512 and of 256
     elements; 512 of fp32 in SBUF by a column take 481 ns, trn2_instructions.csv)."""
-    psum = any(a.tensor.buffer is Buffer.PSUM for a in (*operation.reads, *operation.writes))
+    psum = any(a.tensor.buffer is Buffer.PSUM for a in operation.accesses)
     fast = 2.0 if psum or not _contiguous(operation) else 4.0
     return fast if _all_sixteen_bit(operation) else fast / 2
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
@@ -15,7 +15,7 @@ from accelopt.sim.affine import Affine
 from accelopt.sim.errors import NOWHERE, SourceLine
 from accelopt.sim.isa import movement
 from accelopt.sim.isa.opcode import Opcode
-from accelopt.sim.program import Instruction, Loop
+from accelopt.sim.program import AttributeValue, Instruction, Loop
 
 
 class Queue(IntEnum):
@@ -29,7 +29,7 @@ class Queue(IntEnum):
     SYNC = 5
 
 
-QUEUE_NAMES = ("tensor", "vector", "scalar", "gpsimd", "dma", "sync")
+QUEUE_NAMES = tuple(queue.name.lower() for queue in Queue)
 
 ARRIVE, WAIT = Opcode("core_barrier.arrive"), Opcode("core_barrier.wait")
 SEND, RECEIVE = Opcode("send"), Opcode("receive", ordered=True)
@@ -59,6 +59,28 @@ class Operation:
     by_identity: bool = False  # a transpose: what moves is nothing but the identity
     belongs_to_matmul: bool = False  # the transposition inside of nl.matmul
     again: bool = False  # work that the compiler does a second time
+
+    @property
+    def accesses(self) -> tuple[Access, ...]:
+        """All that it reads and writes."""
+        return (*self.reads, *self.writes)
+
+    @property
+    def attributes(self) -> Mapping[str, AttributeValue]:
+        """Those of its instruction; none where the compiler made it."""
+        return self.instruction.attributes if self.instruction else {}
+
+    @property
+    def partitions(self) -> int:
+        """Of the access that has most."""
+        return max((access.partitions for access in self.accesses), default=1)
+
+    @property
+    def wide(self) -> int:
+        """Elements a partition, of the longest access where it does not say how many."""
+        if self.width is not None:
+            return self.width
+        return max((access.free_elements for access in self.accesses), default=1)
 
     @property
     def is_dma(self) -> bool:

@@ -3,7 +3,8 @@ that it touches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from accelopt.sim.errors import SourceLine
 from accelopt.sim.program import Tensor
 from accelopt.sim.timing.stream.expansion import Instances
-from accelopt.sim.timing.stream.operation import Operation
+from accelopt.sim.timing.stream.operation import Decisions, Operation
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,13 @@ class Stream:
 
     def __len__(self) -> int:
         return len(self.kind)
+
+    def tell(self, decisions: Decisions, action: str, kinds: Iterable[int]) -> None:
+        """What was decided of some of `instances`, each as often as it is named; `{}` in the action is what
+        the operation is called."""
+        for kind, count in Counter(kinds).items():
+            operation = self.instances[kind].operation
+            decisions.add(action.format(operation.label), operation.source, count)
 
     def cells_of_units(self) -> list[range]:
         """The cells of each unit: they follow each other."""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from accelopt.sim.compute.instructions import arithmetic
-from accelopt.sim.dialects.nki.isa.elementwise import STANDALONE_ACTIVATIONS
+from accelopt.sim.dialects.nki.isa.destinations import STANDALONE_ACTIVATIONS
 
 A = np.random.default_rng(0).standard_normal((128, 64)).astype(np.float32)
 B = np.random.default_rng(1).standard_normal((128, 64)).astype(np.float32)

@@ -43,9 +43,14 @@ def check_bitwise(op: str, *given: Any) -> None:
 
 def check_format(api_name: str, name: str, view: TensorView, like: TensorView) -> None:
     """An instruction that does not convert: both tiles have one format."""
-    if view.dtype != like.dtype:
-        given, allowed = dtypes.name_of(view.dtype), dtypes.name_of(like.dtype)
-        refuse(operands.unsupported_format(api_name, name, given, allowed))
+    check_has_format(api_name, name, view, like.dtype)
+
+
+def check_has_format(api_name: str, name: str, view: TensorView, *allowed: np.dtype) -> None:
+    """The tile has one of these formats."""
+    if view.dtype not in allowed:
+        given, known = dtypes.name_of(view.dtype), ", ".join(map(dtypes.name_of, allowed))
+        refuse(operands.unsupported_format(api_name, name, given, known))
 
 
 def check_stationary(view: TensorView) -> None:
@@ -84,19 +89,19 @@ def one_by_one(
     steps: Iterable[tuple[str, Any, bool]],
     unary: frozenset[str],
     inverted: np.dtype,
-    last: Callable[[], TensorView],
-    mask: Mask | None = None,
+    result: TensorView,
+    mask: Mask,
 ) -> TensorView:
     """tensor_scalar with a unary operator, as an instruction an operator (name, operand, reverse).
-    What lies between them is float32, or `inverted` after invert; `last` makes the result."""
+    What lies between them is float32, or `inverted` after invert."""
     value, steps = data, list(steps)
     for number, (name, operand, reverse) in enumerate(steps, 1):
         between = inverted if name == "invert" else dtypes.FLOAT32
-        result = last() if number == len(steps) else new_tile(data.tile_shape, between)
+        made = result if number == len(steps) else new_tile(data.tile_shape, between)
         if name in unary:
-            value = applied(name, result, value, mask)
+            value = applied(name, made, value, mask)
         else:
-            value = with_operand(name, result, value, operand, bool(reverse), mask)
+            value = with_operand(name, made, value, operand, bool(reverse), mask)
     return value
 
 
@@ -116,7 +121,7 @@ def reduced_axes(source: TensorView, axis: Any) -> tuple[int, ...]:
 
 def check_triples(data: TensorView) -> None:
     """bn_aggr takes what bn_stats gives."""
-    elements = math.prod(data.tile_shape[1:])
+    elements = data.free_elements
     if elements % 3:
         mend = "Pass the outputs of bn_stats: six numbers a tile."
         problem = f"bn_aggr takes triples, not {elements} elements."
@@ -130,7 +135,7 @@ def shuffle_order(source: TensorView, target: TensorView, shuffle_mask: Any) -> 
         mend = "Give 32 numbers, each 0 to 31, or 255 to keep a partition."
         fail(KernelValueError("shuffle_mask", f"shuffle_mask {order} is not valid.", mend))
     check_format("nc_stream_shuffle", "src", source, target)
-    if math.prod(source.tile_shape[1:]) != math.prod(target.tile_shape[1:]):
+    if source.free_elements != target.free_elements:
         given = {"src": source.tile_shape, "dst": target.tile_shape}
         fail(operands.different_shapes("nc_stream_shuffle", given))
     _check_start_partitions(source, target)
@@ -159,7 +164,7 @@ def gathered_indices(
 ) -> int:
     """How many indices a core of local_gather takes: `wanted`, or all. `result`: what the gathered
     elements are written into."""
-    slots = 16 * math.prod(indices.tile_shape[1:])
+    slots = 16 * indices.free_elements
     valid = slots if wanted is None else int(wanted)
     problem = ""
     if source.tile_shape[0] % 16:
@@ -168,7 +173,7 @@ def gathered_indices(
         problem = f"num_elem_per_idx {elements} is not 1, 2, 4, 8, 16 or 32"
     elif not 0 <= valid <= min(slots, 4096):
         problem = f"{valid} indices a core are not 0 to {min(slots, 4096)}"
-    elif result is not None and math.prod(result.tile_shape[1:]) != valid * elements:
+    elif result is not None and result.free_elements != valid * elements:
         problem = f"dst {result.shape} does not have {valid * elements} elements a partition"
     elif result is not None and result.dtype != source.dtype:
         problem = "dst and src_buffer have different formats"
@@ -201,7 +206,7 @@ def check_tiling(
         problem = "tile_position and tile_size must both be given"
     elif any(not _multiple_of_32(value) for value in (*position, *size)):
         problem = "tile_position and tile_size must be multiples of 32"
-    elif size[0] < left.tile_shape[0] or size[1] < math.prod(left.tile_shape[1:]):
+    elif size[0] < left.tile_shape[0] or size[1] < left.free_elements:
         problem = f"tile_size {size} is smaller than the stationary tile {left.tile_shape}"
     else:
         problem = further(position, size)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
+import numpy as np
+
 from accelopt.sim.affine import Affine
-from accelopt.sim.dialects.neuronxcc import assignment, builder
+from accelopt.sim.dialects.neuronxcc import builder
 from accelopt.sim.dialects.neuronxcc.index import (
     MaskExpression,
     TileIndex,
@@ -14,8 +15,7 @@ from accelopt.sim.dialects.neuronxcc.index import (
     number_of,
 )
 from accelopt.sim.dialects.neuronxcc.isa.checks import FP32_MIN, gathered_indices, shuffle_order
-from accelopt.sim.dialects.neuronxcc.isa.elementwise import destination
-from accelopt.sim.dialects.neuronxcc.isa.enums import reduce_cmd as commands
+from accelopt.sim.dialects.neuronxcc.isa.shared_calls import Result, instruction
 from accelopt.sim.dialects.neuronxcc.operation_names import op_name
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.errors import KernelTypeError, KernelValueError
@@ -24,7 +24,8 @@ from accelopt.sim.mask import EVERYTHING, NOTHING
 from accelopt.sim.operators import COMPARISONS
 from accelopt.sim.program import Engine
 from accelopt.sim.rules import indexing, operands
-from accelopt.sim.tracer import current
+
+MAXIMUM = frozenset({"maximum"})
 
 
 @builder.api
@@ -74,134 +75,97 @@ def affine_select(
     )
 
 
-@builder.api
+@instruction()
 def range_select(
-    *,
-    on_true_tile: Any,
+    result: Result,
+    on_true_tile: TensorView,
     comp_op0: Any,
     comp_op1: Any,
-    bound0: Any,
-    bound1: Any,
-    reduce_cmd: Any = commands.idle,
+    bound0: TensorView,
+    bound1: TensorView,
+    reduce_cmd: Any = None,
     reduce_res: Any = None,
     reduce_op: Any = "maximum",
     range_start: Any = 0,
     on_false_value: Any = FP32_MIN,
-    mask: Any = None,
-    dtype: Any = None,
 ) -> TensorView:
     """on_true_tile where both comparisons of range_start + column with per-partition bounds hold,
     elsewhere the smallest float32. NeuronCore-v3 and later."""
-    source = builder.tile(on_true_tile, "on_true_tile")
-    builder.check(indexed.RANGE_SELECT, on_true_tile=source, bound0=builder.tile(bound0, "bound0"),
-          bound1=builder.tile(bound1, "bound1"), reduce_res=reduce_res)  # fmt: skip
-    if current().target == "trn1":
+    target, data = result.alike(indexed.RANGE_SELECT, on_true_tile.dtype, on_true_tile=on_true_tile)
+    if builder.generation() < 3:
         mend = "Use nisa.affine_select or nl.where, or compile with platform_target='trn2'."
         builder.refuse(KernelValueError("target", "range_select needs NeuronCore-v3.", mend))
-    if builder.number(on_false_value) != FP32_MIN:
-        mend = "Pass nl.fp32.min."
+    if np.float32(builder.number(on_false_value)) != np.float32(FP32_MIN):
         problem = f"on_false_value {on_false_value} is not the smallest float32."
-        builder.refuse(KernelValueError("on_false_value", problem, mend))
+        builder.refuse(KernelValueError("on_false_value", problem, "Leave it out."))
     start = number_of(range_start)
-    if start + math.prod(source.tile_shape[1:]) > 1 << 24:
+    if start + data.free_elements > 1 << 24:
         problem = "the compared positions exceed 2^24, beyond which float32 is not exact."
         builder.refuse(KernelValueError("range_start", problem))
     allowed = COMPARISONS - {"not_equal"}
-    return builder.emit(
+    total, reduction = result.accumulation(reduce_res, reduce_cmd, reduce_op, MAXIMUM)
+    bounds = {"bound0": bound0, "bound1": bound1}
+    return result.emit(
         indexed.RANGE_SELECT,
-        result=builder.new_tile(source.tile_shape, dtype or source.dtype),
-        inputs={"data": source, "bound0": builder.column(bound0), "bound1": builder.column(bound1)},
-        outputs={"reduce_result": destination(reduce_res, "reduce_res")},
-        attributes={
+        target,
+        {"data": data} | {name: result.column(b, name, data) for name, b in bounds.items()},
+        {
             "op0": op_name(comp_op0, allowed),
             "op1": op_name(comp_op1, allowed),
-            "reduce_op": op_name(reduce_op, frozenset({"maximum"})),
-            "reduce_cmd": commands(reduce_cmd).name,
+            **reduction,
             "range_start": start,
             "on_false": FP32_MIN,
         },
-        mask=builder.mask_of(mask),
+        {"reduce_result": total},
     )
 
 
-@builder.api
+@instruction(in_place=True)
 def select_reduce(
-    *,
-    dst: Any,
-    predicate: Any,
-    on_true: Any,
+    result: Result,
+    predicate: TensorView,
+    on_true: TensorView,
     on_false: Any,
     reduce_res: Any = None,
-    reduce_cmd: Any = commands.idle,
+    reduce_cmd: Any = None,
     reduce_op: Any = "maximum",
     reverse_pred: bool = False,
-    mask: Any = None,
-    dtype: Any = None,
 ) -> None:
     """dst = on_true where the predicate is not zero, elsewhere on_false; optionally the maximum
     over the free axes."""
-    target, where, chosen = destination(dst, "dst"), builder.tile(predicate, "predicate"), builder.tile(
-        on_true, "on_true")  # fmt: skip
-    assert target is not None
-    builder.check(indexed.SELECT_REDUCE, dst=target, predicate=where, on_true=chosen, on_false=on_false,
-          reduce_res=reduce_res)  # fmt: skip
-    builder.emit(
+    target, where, chosen = result.alike(
+        indexed.SELECT_REDUCE, on_true.dtype, predicate=predicate, on_true=on_true
+    )
+    total, reduction = result.accumulation(reduce_res, reduce_cmd, reduce_op, MAXIMUM)
+    otherwise = result.column(on_false, "on_false", target)
+    result.emit(
         indexed.SELECT_REDUCE,
-        result=target,
-        inputs={
-            "predicate": assignment.fit(where, target.tile_shape),
-            "on_true": assignment.fit(chosen, target.tile_shape),
-            "on_false": builder.column(on_false),
-        },
-        outputs={"reduce_result": destination(reduce_res, "reduce_res")},
-        attributes={
-            "reverse": bool(reverse_pred),
-            "reduce_op": op_name(reduce_op, frozenset({"maximum"})),
-            "reduce_cmd": commands(reduce_cmd).name,
-        },
-        mask=builder.mask_of(mask),
+        target,
+        {"predicate": where, "on_true": chosen, "on_false": otherwise},
+        {"reverse": bool(reverse_pred), **reduction},
+        {"reduce_result": total},
     )
 
 
-@builder.api
-def nc_stream_shuffle(
-    src: Any, dst: Any, shuffle_mask: Any, *, dtype: Any = None, mask: Any = None
-) -> None:
+@instruction("src dst shuffle_mask", in_place=True)
+def nc_stream_shuffle(result: Result, src: TensorView, shuffle_mask: Any) -> None:
     """Partition p of each quadrant of 32 of dst takes partition shuffle_mask[p] of src; 255 leaves
     it as it is."""
-    source, target = builder.tile(src, "src"), destination(dst, "dst")
-    assert target is not None
-    builder.check("nc_stream_shuffle", src=source, dst=target)
-    order = shuffle_order(source, target, shuffle_mask)
-    builder.emit(
-        movement.STREAM_SHUFFLE,
-        result=target,
-        inputs={"source": source},
-        attributes={"shuffle_mask": order},
-        mask=builder.mask_of(mask),
-        engine=Engine.VECTOR,
-    )
+    order: dict[str, Any] = {"shuffle_mask": shuffle_order(src, result.named, shuffle_mask)}
+    result.emit(movement.STREAM_SHUFFLE, result.named, {"source": src}, order, engine=Engine.VECTOR)
 
 
-@builder.api
+@instruction("src_buffer index num_elem_per_idx num_valid_indices", "mask")
 def local_gather(
-    src_buffer: Any,
-    index: Any,
-    num_elem_per_idx: int = 1,
+    result: Result, src_buffer: TensorView, index: TensorView, num_elem_per_idx: int = 1,
     num_valid_indices: int | None = None,
-    *,
-    mask: Any = None,
-) -> TensorView:
-    """Each group of 16 partitions gathers from its part of src_buffer by its own 16 partitions of
-    indices, taken partition first: (P, F of index, 16, num_elem_per_idx)."""
-    source, indices = builder.tile(src_buffer, "src_buffer"), builder.tile(index, "index")
-    builder.check(indexed.LOCAL_GATHER, src_buffer=source, index=indices)
-    valid = gathered_indices(source, indices, num_elem_per_idx, num_valid_indices)
-    shape = (source.tile_shape[0], *indices.tile_shape[1:], 16, int(num_elem_per_idx))
-    return builder.emit(
-        indexed.LOCAL_GATHER,
-        result=builder.new_tile(shape, source.dtype),
-        inputs={"source": source, "index": indices},
-        attributes={"elements_per_index": int(num_elem_per_idx), "valid_indices": valid},
-        mask=builder.mask_of(mask),
-    )
+) -> TensorView:  # fmt: skip
+    """(P, F of index, 16, num_elem_per_idx): each group of 16 partitions gathers from its part of src_buffer
+    by its own 16 partitions of indices, taken partition first."""
+    each = int(num_elem_per_idx)
+    valid = gathered_indices(src_buffer, index, num_elem_per_idx, num_valid_indices, result.dst)
+    shape = (src_buffer.tile_shape[0], *index.tile_shape[1:], 16, each)
+    target = builder.new_tile(shape, src_buffer.dtype) if result.dst is None else result.dst
+    attributes: dict[str, Any] = {"elements_per_index": each, "valid_indices": valid}
+    inputs = {"source": src_buffer, "index": index}
+    return result.emit(indexed.LOCAL_GATHER, target, inputs, attributes)

@@ -91,7 +91,7 @@ def nc_transpose(
     larger ones go to the Tensor engine whatever it says: a public history of kernels timed on trn1
     (autocomp, sd_attention) has some that ask the Vector engine for 128 by 64."""
     source = builder.tile(data, "data")
-    rows, columns = source.tile_shape[0], math.prod(source.tile_shape[1:])
+    rows, columns = source.tile_shape[0], source.free_elements
     small = rows <= 32 and columns <= 32
     chosen = builder.engine_of(engine)
     if not small:

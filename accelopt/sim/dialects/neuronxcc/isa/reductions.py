@@ -9,10 +9,10 @@ from typing import Any
 from accelopt.sim import dtypes
 from accelopt.sim.affine import TileAxis, variable
 from accelopt.sim.call_sites import running_line
-from accelopt.sim.dialects.neuronxcc import assignment, builder
+from accelopt.sim.dialects.neuronxcc import builder
 from accelopt.sim.dialects.neuronxcc.index import TileIndex, number_of
 from accelopt.sim.dialects.neuronxcc.isa import checks
-from accelopt.sim.dialects.neuronxcc.isa.elementwise import destination
+from accelopt.sim.dialects.neuronxcc.isa.shared_calls import Result, instruction
 from accelopt.sim.dialects.neuronxcc.operation_names import op_name
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.errors import KernelTypeError, KernelValueError
@@ -23,106 +23,78 @@ from accelopt.sim.program import Engine
 from accelopt.sim.rules import operands
 
 
-@builder.api
+@instruction("op data axis")
 def tensor_reduce(
-    op: Any,
-    data: Any,
-    axis: Any,
-    *,
-    mask: Any = None,
-    dtype: Any = None,
-    negate: bool = False,
-    keepdims: bool = False,
-) -> TensorView:
-    """The reduction of a tile over free axes on the Vector engine."""
-    source = builder.tile(data, "data")
-    builder.check(reductions.TENSOR_REDUCE, data=source)
+    result: Result, op: Any, data: TensorView, axis: Any, negate: bool = False, keepdims: bool = False
+) -> TensorView:  # fmt: skip
+    """The reduction of data over free axes, in `nki` its last ones, on the Vector engine."""
     name = op_name(op, REDUCTIONS)
-    checks.check_bitwise(name, source)
+    checks.check_bitwise(name, data)
     if negate and name in BITWISE:
         mend = "Leave negate out."
         builder.refuse(KernelValueError("negate", "a bitwise reduction cannot be negated.", mend))
-    return reduce(name, source, axis, dtype, mask, keepdims, bool(negate))
+    return reduce(result, name, data, axis, keepdims, bool(negate))
 
 
 def reduce(
-    op: str, source: TensorView, axis: Any, dtype: Any, mask: Any, keepdims: bool,
+    result: Result, op: str, source: TensorView, axis: Any, keepdims: bool = False,
     negate: bool = False,
 ) -> TensorView:  # fmt: skip
-    """The reduction over `axis`. A 2-D tile gives (P, 1), higher ranks lose the axes (S7)."""
-    axes = checks.reduced_axes(source, axis)
+    """The reduction over `axis`; in `nki` these are the last dimensions (NKI 0.3). A 2-D tile gives (P, 1),
+    higher ranks lose the axes (S7)."""
+    axes, rank = checks.reduced_axes(source, axis), len(source.tile_shape)
+    if result.in_nki and axes != tuple(range(axes[0], rank)):
+        said = f"axis {axis} of {source.shape} are not its last dimensions."
+        builder.fail(KernelValueError("reduce_axis", said, "Use .permute to move them last."))
     shape = tuple(1 if n in axes else size for n, size in enumerate(source.tile_shape))
-    result = builder.emit(
+    made = result.emit(
         reductions.TENSOR_REDUCE,
-        result=builder.new_tile(shape, dtype or source.dtype),
-        inputs={"data": source},
-        attributes={"op": op, "axes": axes, "negate": negate},
-        mask=builder.mask_of(mask),
+        result.of(reductions.TENSOR_REDUCE, shape, source.dtype, source),
+        {"data": source},
+        {"op": op, "axes": axes, "negate": negate},
     )
-    if keepdims:
-        return result
+    if keepdims or result.in_nki:
+        return made
     kept = tuple(size for n, size in enumerate(source.tile_shape) if n not in axes)
-    view = result.reshape(kept if len(kept) > 1 else (kept[0], 1))
-    view.written_mask = result.written_mask
+    view = made.reshape(kept if len(kept) > 1 else (kept[0], 1))
+    view.written_mask = made.written_mask
     return view
 
 
-@builder.api
-def tensor_partition_reduce(
-    op: Any, data: Any, *, mask: Any = None, dtype: Any = None
-) -> TensorView:
-    """The reduction of a tile over its partitions on the GpSimd engine: (1, F)."""
-    source = builder.tile(data, "data")
-    builder.check("tensor_partition_reduce", data=source)
-    allowed = frozenset("add maximum bitwise_or bitwise_and".split())
-    name = op_name(op, allowed)
-    checks.check_bitwise(name, source)
-    result = builder.new_tile((1, *source.tile_shape[1:]), dtype or source.dtype)
-    return builder.emit(reductions.PARTITION_REDUCE, result=result, inputs={"data": source},
-                attributes={"op": name}, mask=builder.mask_of(mask))  # fmt: skip
+@instruction("op data", in_sbuf=True)
+def tensor_partition_reduce(result: Result, op: Any, data: TensorView) -> TensorView:
+    """(1, F): the reduction of data over its partitions on the GpSimd engine."""
+    name = op_name(op, frozenset("add maximum bitwise_or bitwise_and".split()))
+    checks.check_bitwise(name, data)
+    target = result.of("tensor_partition_reduce", (1, *data.tile_shape[1:]), data.dtype)
+    return result.emit(reductions.PARTITION_REDUCE, target, {"data": data}, {"op": name})
 
 
-@builder.api
+@instruction("data0 data1 initial op0 op1 reverse0 reverse1")
 def tensor_tensor_scan(
-    data0: Any,
-    data1: Any,
-    initial: Any,
-    op0: Any,
-    op1: Any,
-    reverse0: bool = False,
-    reverse1: bool = False,
-    *,
-    dtype: Any = None,
-    mask: Any = None,
-) -> TensorView:
-    """r[i] = op1(op0(data0[i], r[i-1]), data1[i]) along the free axis, from r[-1] = initial."""
-    left, right = builder.tile(data0, "data0"), builder.tile(data1, "data1")
-    builder.check(reductions.TENSOR_TENSOR_SCAN, data0=left, data1=right, initial=initial)
-    if math.prod(left.tile_shape) != math.prod(right.tile_shape):
-        given = {"data0": left.tile_shape, "data1": right.tile_shape}
-        builder.fail(operands.different_shapes(reductions.TENSOR_TENSOR_SCAN, given))
-    promoted = dtypes.promote(left.dtype, right.dtype)
-    return builder.emit(
+    result: Result, data0: TensorView, data1: TensorView, initial: Any, op0: Any, op1: Any,
+    reverse0: bool = False, reverse1: bool = False,
+) -> TensorView:  # fmt: skip
+    """r, where r[i] = op1(op0(data0[i], r[i-1]), data1[i]) along the free axes, from r[-1] = initial."""
+    promoted = dtypes.promote(data0.dtype, data1.dtype)
+    target, left, right = result.alike(
+        reductions.TENSOR_TENSOR_SCAN, promoted, data0=data0, data1=data1
+    )
+    return result.emit(
         reductions.TENSOR_TENSOR_SCAN,
-        result=builder.new_tile(left.tile_shape, dtype or promoted),
-        inputs={
-            "data0": left,
-            "data1": assignment.fit(right, left.tile_shape),
-            "initial": builder.column(initial),
-        },
-        attributes=checks.operator_attributes(op0, reverse0, op1, reverse1, ARITHMETIC),
-        mask=builder.mask_of(mask),
+        target,
+        {"data0": left, "data1": right, "initial": result.column(initial, "initial", left)},
+        checks.operator_attributes(op0, reverse0, op1, reverse1, ARITHMETIC),
     )
 
 
-@builder.api
-def bn_stats(data: Any, *, mask: Any = None, dtype: Any = None) -> TensorView:
+@instruction("data")
+def bn_stats(result: Result, data: TensorView) -> TensorView:
     """(P, 6): count, mean and variance * count of the even, then of the odd elements."""
-    source = builder.tile(data, "data")
-    builder.check(reductions.BN_STATS, data=source)
-    source, condition = _without_masked_tail(source, builder.mask_of(mask).simplified())
-    result = builder.new_tile((source.tile_shape[0], 6), dtype or source.dtype)
-    return builder.emit(reductions.BN_STATS, result=result, inputs={"data": source}, mask=condition)
+    if result.mask.constraints:
+        data, result.mask = _without_masked_tail(data, result.mask.simplified())
+    target = result.of(reductions.BN_STATS, (data.tile_shape[0], 6), data.dtype, data)
+    return result.emit(reductions.BN_STATS, target, {"data": data})
 
 
 def _without_masked_tail(source: TensorView, condition: Mask) -> tuple[TensorView, Mask]:
@@ -155,100 +127,72 @@ def _without_masked_tail(source: TensorView, condition: Mask) -> tuple[TensorVie
     return source.replaced(shape=(source.tile_shape[0], kept), bounds=()), rows
 
 
-@builder.api
-def bn_aggr(data: Any, *, mask: Any = None, dtype: Any = None) -> TensorView:
+@instruction("data")
+def bn_aggr(result: Result, data: TensorView) -> TensorView:
     """(P, 2): mean and variance of the groups that bn_stats described."""
-    source = builder.tile(data, "data")
-    builder.check(reductions.BN_AGGR, data=source)
-    checks.check_triples(source)
-    result = builder.new_tile((source.tile_shape[0], 2), dtype or source.dtype)
-    return builder.emit(
-        reductions.BN_AGGR, result=result, inputs={"data": source}, mask=builder.mask_of(mask)
-    )
+    checks.check_triples(data)
+    target = result.of(reductions.BN_AGGR, (data.tile_shape[0], 2), data.dtype, data)
+    return result.emit(reductions.BN_AGGR, target, {"data": data})
 
 
-@builder.api
-def max8(*, src: Any, mask: Any = None, dtype: Any = None) -> TensorView:
+@instruction()
+def max8(result: Result, src: TensorView) -> TensorView:
     """(P, 8): the eight largest elements of each partition, descending."""
-    source = builder.tile(src, "src")
-    builder.check(indexed.MAX8, src=source)
-    result = builder.new_tile((source.tile_shape[0], 8), dtype or source.dtype)
-    return builder.emit(
-        indexed.MAX8, result=result, inputs={"data": source}, mask=builder.mask_of(mask)
-    )
+    target = result.of(indexed.MAX8, (src.tile_shape[0], 8), src.dtype, src)
+    return result.emit(indexed.MAX8, target, {"data": src})
 
 
-@builder.api
-def nc_find_index8(*, data: Any, vals: Any, mask: Any = None, dtype: Any = None) -> TensorView:
+@instruction()
+def nc_find_index8(result: Result, data: TensorView, vals: TensorView) -> TensorView:
     """(P, 8): where each of eight values first occurs in its partition of data."""
-    source, values = builder.tile(data, "data"), builder.tile(vals, "vals")
-    builder.check("nc_find_index8", data=source, vals=values)
-    element = builder.parse_dtype(dtype or dtypes.UINT32)
-    if element not in (dtypes.UINT16, dtypes.UINT32):
-        mend = "Use nl.uint16 or nl.uint32."
-        builder.refuse(
-            KernelTypeError("index_dtype", f"nc_find_index8 cannot give {element}.", mend)
-        )
-    return builder.emit(
-        indexed.FIND_INDEX8,
-        result=builder.new_tile((source.tile_shape[0], 8), element),
-        inputs={"data": source, "values": values.reshape((values.tile_shape[0], 8))},
-        mask=builder.mask_of(mask),
-    )
+    target = result.of("nc_find_index8", (data.tile_shape[0], 8), dtypes.UINT32, data)
+    if target.dtype not in (dtypes.UINT16, dtypes.UINT32):
+        said = f"nc_find_index8 cannot give {dtypes.name_of(target.dtype)}."
+        builder.refuse(KernelTypeError("index_dtype", said, "Use nl.uint16 or nl.uint32."))
+    inputs = {"data": data, "values": vals.reshape((vals.tile_shape[0], 8))}
+    attributes: dict[str, Any] = {"successive": True} if result.in_nki else {}
+    return result.emit(indexed.FIND_INDEX8, target, inputs, attributes)
 
 
-@builder.api
+@instruction()
 def nc_match_replace8(
-    *,
-    data: Any,
-    vals: Any,
-    imm: Any,
-    dst_idx: Any = None,
-    mask: Any = None,
-    dtype: Any = None,
+    result: Result, data: TensorView, vals: TensorView, imm: Any, dst_idx: Any = None
 ) -> TensorView:
     """data with the first occurrence of each of eight values replaced by `imm`; the positions go
     into `dst_idx`."""
-    source, values = builder.tile(data, "data"), builder.tile(vals, "vals")
-    builder.check("nc_match_replace8", data=source, vals=values, dst_idx=dst_idx)
-    index = destination(dst_idx, "dst_idx")
-    partitions = values.tile_shape[0]
-    return builder.emit(
+    target, data = result.alike("nc_match_replace8", data.dtype, data=data)
+    shape = (vals.tile_shape[0], 8)
+    index = None if dst_idx is None else result.written(dst_idx, "dst_idx").reshape(shape)
+    last: dict[str, Any] = {"from_last": True} if result.in_nki else {}
+    return result.emit(
         indexed.MATCH_REPLACE8,
-        result=builder.new_tile(source.tile_shape, dtype or source.dtype),
-        inputs={"data": source, "values": values.reshape((partitions, 8))},
-        outputs={"indices": None if index is None else index.reshape((partitions, 8))},
-        attributes={"replacement": builder.number(imm)},
-        mask=builder.mask_of(mask),
+        target,
+        {"data": data, "values": vals.reshape(shape)},
+        {"replacement": builder.number(imm), **last},
+        {"indices": index},
     )
 
 
-@builder.api
-def dropout(data: Any, prob: Any, *, mask: Any = None, dtype: Any = None) -> TensorView:
+@instruction("data prob")
+def dropout(result: Result, data: TensorView, prob: Any) -> TensorView:
     """data with elements zeroed at random with probability `prob`, a number or (P, 1)."""
-    source = builder.tile(data, "data")
-    builder.check(elementwise.DROPOUT, data=source, prob=prob)
-    integers = dtypes.is_integer(source.dtype)
-    if isinstance(prob, TensorView) and integers and prob.dtype != dtypes.FLOAT32:
-        given = dtypes.name_of(prob.dtype)
-        builder.refuse(operands.unsupported_format(elementwise.DROPOUT, "prob", given, "float32"))
-    return builder.emit(
-        elementwise.DROPOUT,
-        result=builder.new_tile(source.tile_shape, dtype or source.dtype),
-        inputs={"data": source, "probability": builder.column(prob)},
-        mask=builder.mask_of(mask),
-    )
+    target, data = result.alike(elementwise.DROPOUT, data.dtype, data=data)
+    column = result.column(prob, "prob", data)
+    if result.in_nki:
+        checks.check_format(elementwise.DROPOUT, "dst", target, data)
+    elif dtypes.is_integer(data.dtype) and isinstance(column, TensorView):
+        checks.check_has_format(elementwise.DROPOUT, "prob", column, dtypes.FLOAT32)
+    return result.emit(elementwise.DROPOUT, target, {"data": data, "probability": column})
 
 
-@builder.api
-def sequence_bounds(*, segment_ids: Any, dtype: Any = None) -> TensorView:
+@instruction(keywords="dtype")
+def sequence_bounds(result: Result, segment_ids: TensorView) -> TensorView:
     """(1, 2, F): where the segment of each element starts and ends."""
-    source = builder.tile(segment_ids, "segment_ids")
-    builder.check(indexed.SEQUENCE_BOUNDS, segment_ids=source)
-    if source.tile_shape[0] != 1:
-        builder.fail(operands.dimension_too_large(indexed.SEQUENCE_BOUNDS, "segment_ids", source.tile_shape,
-                                        source.tile_shape[0], 1))  # fmt: skip
-    result = builder.new_tile((1, 2, math.prod(source.tile_shape[1:])), dtype or source.dtype)
-    flat = source.reshape((1, math.prod(source.tile_shape[1:])))
-    return builder.emit(indexed.SEQUENCE_BOUNDS, result=result, inputs={"segment_ids": flat},
-                engine=Engine.GPSIMD)  # fmt: skip
+    shape = segment_ids.tile_shape
+    if shape[0] != 1:
+        limit = (indexed.SEQUENCE_BOUNDS, "segment_ids", shape, shape[0], 1)
+        builder.fail(operands.dimension_too_large(*limit))
+    elements = math.prod(shape[1:])
+    target = result.of(indexed.SEQUENCE_BOUNDS, (1, 2, elements), segment_ids.dtype)
+    flat = {"segment_ids": segment_ids.reshape((1, elements))}
+    return result.emit(indexed.SEQUENCE_BOUNDS, target, flat, engine=Engine.GPSIMD)

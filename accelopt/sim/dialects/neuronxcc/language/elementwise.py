@@ -55,11 +55,7 @@ def binary(op: str, x: Any, y: Any, dtype: Any, mask: Any) -> TensorView:
 
 def _is_column(view: TensorView, shape: tuple[int, ...]) -> bool:
     """True for a (P, 1) operand of a (P, F) tile with F > 1."""
-    return (
-        view.tile_shape[0] == shape[0]
-        and math.prod(view.tile_shape[1:]) == 1
-        and math.prod(shape[1:]) > 1
-    )
+    return view.tile_shape[0] == shape[0] and view.free_elements == 1 and math.prod(shape[1:]) > 1
 
 
 def with_scalar(

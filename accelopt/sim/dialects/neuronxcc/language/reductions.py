@@ -15,6 +15,7 @@ from accelopt.sim.dialects.neuronxcc.builder import api, emit, fail, mask_of, ti
 from accelopt.sim.dialects.neuronxcc.index import LoopIndex, TileIndex
 from accelopt.sim.dialects.neuronxcc.isa import reductions as instructions
 from accelopt.sim.dialects.neuronxcc.isa.products import matmul as product
+from accelopt.sim.dialects.neuronxcc.isa.shared_calls import Result
 from accelopt.sim.dialects.neuronxcc.language import elementwise, movement
 from accelopt.sim.dialects.neuronxcc.operation_names import op_name
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView, whole
@@ -25,11 +26,18 @@ from accelopt.sim.program import Buffer
 from accelopt.sim.tracer import Reduction, current
 
 
+def reduced(
+    op: str, source: TensorView, axis: Any, dtype: Any, mask: Any, keepdims: bool = False
+) -> TensorView:
+    """The reduction of a tile over free axes in a new one, as `nisa.tensor_reduce`."""
+    return instructions.reduce(Result(None, dtype, mask), op, source, axis, keepdims)
+
+
 def _reduce_function(name: str, op: str) -> Callable[..., TensorView]:
     def function(
         x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False
     ) -> TensorView:
-        return instructions.reduce(op, tile(x, "x"), axis, dtype, mask, keepdims)
+        return reduced(op, tile(x, "x"), axis, dtype, mask, keepdims)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"`{op}` over free axes; a 2-D tile gives (P, 1)."
@@ -49,19 +57,19 @@ def mean(
     """The average over free axes; float32 for integers."""
     source = tile(x, "x")
     default = dtypes.FLOAT32 if dtypes.is_integer(source.dtype) else source.dtype
-    return instructions.reduce("mean", source, axis, dtype or default, mask, keepdims)
+    return reduced("mean", source, axis, dtype or default, mask, keepdims)
 
 
 @api
 def var(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None) -> TensorView:
     """The variance over free axes; without keepdims, as the real function."""
-    return instructions.reduce("variance", tile(x, "x"), axis, dtype, mask, False)
+    return reduced("variance", tile(x, "x"), axis, dtype, mask)
 
 
 @api
 def all(x: Any, axis: Any, *, dtype: Any = bool, mask: Any = None) -> TensorView:
     """True where every element over the axes is not zero."""
-    return instructions.reduce("logical_and", tile(x, "x"), axis, dtype, mask, False)
+    return reduced("logical_and", tile(x, "x"), axis, dtype, mask)
 
 
 @api
@@ -150,10 +158,10 @@ def softmax(
     """exp(x - max) / sum(exp(x - max)) over free axes."""
     source = tile(x, "x")
     element = builder.parse_dtype(dtype or compute_dtype or source.dtype)
-    largest = instructions.reduce("maximum", source, axis, dtypes.FLOAT32, mask, True)
+    largest = reduced("maximum", source, axis, dtypes.FLOAT32, mask, True)
     shifted = elementwise.subtract(source, largest, dtype=dtypes.FLOAT32, mask=mask)
     grown = elementwise.exp(shifted, mask=mask)
-    total = instructions.reduce("add", grown, axis, dtypes.FLOAT32, mask, True)
+    total = reduced("add", grown, axis, dtypes.FLOAT32, mask, True)
     inverse = elementwise.reciprocal(total)
     return elementwise.multiply(grown, inverse, dtype=element, mask=mask)
 
@@ -174,7 +182,7 @@ def rms_norm(
     source = tile(x, "x")
     element = builder.parse_dtype(dtype or compute_dtype or source.dtype)
     squares = elementwise.square(source, dtype=dtypes.FLOAT32, mask=mask)
-    total = instructions.reduce("add", squares, axis, dtypes.FLOAT32, mask, True)
+    total = reduced("add", squares, axis, dtypes.FLOAT32, mask, True)
     scaled = elementwise.multiply(total, 1.0 / float(n), dtype=dtypes.FLOAT32)
     inverse = elementwise.rsqrt(elementwise.add(scaled, float(epsilon), dtype=dtypes.FLOAT32))
     normal = elementwise.multiply(source, inverse, dtype=dtypes.FLOAT32, mask=mask)

@@ -5,32 +5,26 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from accelopt.sim import dtypes
 from accelopt.sim.affine import Affine
 from accelopt.sim.dialects.neuronxcc import builder
 from accelopt.sim.dialects.neuronxcc.builder import check, emit, fail, refuse, tile
 from accelopt.sim.dialects.neuronxcc.index import TileIndex, tile_axis
-from accelopt.sim.dialects.neuronxcc.isa.checks import FP32_MIN, gathered_indices, shuffle_order
+from accelopt.sim.dialects.neuronxcc.isa import indexed as shared
 from accelopt.sim.dialects.neuronxcc.operation_names import op_name
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
-from accelopt.sim.dialects.nki.call_conventions import (
-    alike,
-    destination,
-    generation,
-    in_shape,
-    instruction,
-    scalar_or_column,
-)
-from accelopt.sim.dialects.nki.isa.elementwise import accumulator
+from accelopt.sim.dialects.nki.call_conventions import alike, destination, in_shape, instruction
+from accelopt.sim.dialects.nki.isa.destinations import destinations_first
 from accelopt.sim.dialects.nki.isa.enums import reduce_cmd as commands
 from accelopt.sim.errors import KernelTypeError, KernelValueError
-from accelopt.sim.isa import indexed, movement
+from accelopt.sim.isa import indexed
 from accelopt.sim.mask import Mask
 from accelopt.sim.operators import COMPARISONS
-from accelopt.sim.program import Engine
 from accelopt.sim.rules import operands
+
+globals().update(
+    destinations_first(shared, __name__, range_select={"reduce_cmd": commands.reset_reduce})
+)
 
 
 def _pattern(
@@ -111,105 +105,6 @@ def _compared(op: str, value: Affine) -> tuple[Mask, bool]:
         return Mask((value, value * -1)), op == "not_equal"
     turned = value if op in ("greater", "greater_equal") else value * -1
     return Mask((turned - 1 if op in ("greater", "less") else turned,)), False
-
-
-@instruction
-def range_select(
-    dst: Any,
-    on_true_tile: Any,
-    comp_op0: Any,
-    comp_op1: Any,
-    bound0: Any,
-    bound1: Any,
-    reduce_cmd: Any = commands.reset_reduce,
-    reduce_res: Any = None,
-    reduce_op: Any = "maximum",
-    range_start: Any = 0,
-    on_false_value: Any = FP32_MIN,
-) -> None:
-    """dst = on_true_tile where both comparisons of range_start + column with per-partition bounds
-    hold, elsewhere the smallest float32. NeuronCore-v3 and later."""
-    target, source = alike(indexed.RANGE_SELECT, destination(dst),
-                           on_true_tile=tile(on_true_tile, "on_true_tile"))  # fmt: skip
-    check(indexed.RANGE_SELECT, on_true_tile=source, bound0=tile(bound0, "bound0"),
-          bound1=tile(bound1, "bound1"), reduce_res=reduce_res)  # fmt: skip
-    if generation() < 3:
-        refuse(KernelValueError("target", "range_select needs NeuronCore-v3."))
-    if np.float32(builder.number(on_false_value)) != np.float32(FP32_MIN):
-        said = f"on_false_value {on_false_value} is not the smallest float32."
-        refuse(KernelValueError("on_false_value", said, "Leave it out."))
-    result, reduction = accumulator(reduce_res, reduce_cmd, reduce_op, frozenset({"maximum"}))
-    allowed = COMPARISONS - {"not_equal"}
-    emit(
-        indexed.RANGE_SELECT,
-        result=target,
-        inputs={
-            "data": source,
-            "bound0": scalar_or_column(bound0, "bound0", source),
-            "bound1": scalar_or_column(bound1, "bound1", source),
-        },
-        outputs={"reduce_result": result},
-        attributes={
-            "op0": op_name(comp_op0, allowed),
-            "op1": op_name(comp_op1, allowed),
-            "range_start": int(range_start),
-            "on_false": FP32_MIN,
-            **reduction,
-        },
-    )
-
-
-@instruction
-def select_reduce(
-    dst: Any,
-    predicate: Any,
-    on_true: Any,
-    on_false: Any,
-    reduce_res: Any = None,
-    reduce_cmd: Any = commands.idle,
-    reduce_op: Any = "maximum",
-    reverse_pred: bool = False,
-) -> None:
-    """dst = on_true where the predicate is not zero, elsewhere on_false; optionally the maximum."""
-    where, chosen = tile(predicate, "predicate"), tile(on_true, "on_true")
-    target, where, chosen = alike(
-        indexed.SELECT_REDUCE, destination(dst), predicate=where, on_true=chosen
-    )
-    check(indexed.SELECT_REDUCE, dst=target, predicate=where, on_true=chosen, reduce_res=reduce_res)
-    result, reduction = accumulator(reduce_res, reduce_cmd, reduce_op, frozenset({"maximum"}))
-    emit(
-        indexed.SELECT_REDUCE,
-        result=target,
-        inputs={
-            "predicate": where,
-            "on_true": chosen,
-            "on_false": scalar_or_column(on_false, "on_false", target),
-        },
-        outputs={"reduce_result": result},
-        attributes={"reverse": bool(reverse_pred), **reduction},
-    )
-
-
-@instruction
-def nc_stream_shuffle(dst: Any, src: Any, shuffle_mask: Any) -> None:
-    """Partition p of each 32 of dst takes partition shuffle_mask[p] of src; 255 leaves it."""
-    target, source = destination(dst), tile(src, "src")
-    order = shuffle_order(source, target, shuffle_mask)
-    emit(movement.STREAM_SHUFFLE, result=target, inputs={"source": source},
-         attributes={"shuffle_mask": order}, engine=Engine.VECTOR)  # fmt: skip
-
-
-@instruction
-def local_gather(
-    dst: Any, src_buffer: Any, index: Any, num_elem_per_idx: int = 1,
-    num_valid_indices: int | None = None,
-) -> None:  # fmt: skip
-    """Each group of 16 partitions gathers by its own 16 partitions of indices, partition first."""
-    target, source, places = destination(dst), tile(src_buffer, "src_buffer"), tile(index, "index")
-    check(indexed.LOCAL_GATHER, src_buffer=source, index=places)
-    valid = gathered_indices(source, places, num_elem_per_idx, num_valid_indices, target)
-    emit(indexed.LOCAL_GATHER, result=target, inputs={"source": source, "index": places},
-         attributes={"elements_per_index": int(num_elem_per_idx), "valid_indices": valid})  # fmt: skip
 
 
 @instruction

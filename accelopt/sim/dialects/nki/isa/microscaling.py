@@ -3,13 +3,12 @@ by 4, with one scale."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from accelopt.sim.dialects.neuronxcc import builder
 from accelopt.sim.dialects.neuronxcc.isa.checks import check_tiling
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
-from accelopt.sim.dialects.nki.call_conventions import destination, generation, instruction
+from accelopt.sim.dialects.nki.call_conventions import destination, instruction
 from accelopt.sim.dialects.nki.isa.products import accumulates, tiling_problem, with_columns
 from accelopt.sim.errors import KernelValueError
 from accelopt.sim.isa import matrix
@@ -27,7 +26,7 @@ def quantize_mx(dst: Any, src: Any, dst_scale: Any) -> None:
     codes = destination(dst_scale, "dst_scale", psum=False)
     builder.check(matrix.QUANTIZE_MX, src=source, dst=target, dst_scale=codes)
     builder.check_same_partitions(src=source, dst=target)
-    if _free(source) != PACKED * _free(target):
+    if source.free_elements != PACKED * target.free_elements:
         shapes = {"dst": target.tile_shape, "src": source.tile_shape}
         builder.fail(operands.different_shapes(matrix.QUANTIZE_MX, shapes))
     builder.emit(matrix.QUANTIZE_MX, result=target, inputs={"data": source},
@@ -56,12 +55,12 @@ def nc_matmul_mx(
     builder.check("nc_matmul_mx scale", **scales)
     builder.check_same_partitions(stationary=left, moving=right)
     builder.check("nc_matmul_mx result", dst=target)
-    if _free(left) % 2:
+    if left.free_elements % 2:
         said = f"the stationary tile {left.tile_shape} has an odd number of columns."
         builder.refuse(KernelValueError("mx_size", said, "Make the number even."))
     check_tiling(tuple(tile_position or ()), tuple(tile_size or ()), left, _tiling_problem)
-    made = (_free(left), _free(right))
-    if (target.tile_shape[0], _free(target)) != made:
+    made = (left.free_elements, right.free_elements)
+    if (target.tile_shape[0], target.free_elements) != made:
         said = f"nc_matmul_mx writes {made}, and dst is {target.tile_shape}."
         builder.fail(KernelValueError("destination_shape", said))
     inputs = {"stationary": left, "moving": right}
@@ -75,12 +74,8 @@ def nc_matmul_mx(
 
 
 def _check_generation(name: str) -> None:
-    if generation() < 4:
+    if builder.generation() < 4:
         builder.refuse(operands.needs_microscaling(name, current().target))
-
-
-def _free(view: TensorView) -> int:
-    return math.prod(view.tile_shape[1:])
 
 
 def _tiling_problem(position: tuple[Any, ...], size: tuple[Any, ...]) -> str:
@@ -99,8 +94,8 @@ def _quadrants(name: str, data: TensorView, scale: TensorView) -> dict[str, Tens
             KernelValueError("mx_size", f"{partitions} partitions are no multiple of 32.", mend)
         )
     count = partitions // QUADRANT
-    wanted = (QUADRANT * (count - 1) + SCALES, _free(data))
-    if scale.tile_shape[0] < wanted[0] or _free(scale) != wanted[1]:
+    wanted = (QUADRANT * (count - 1) + SCALES, data.free_elements)
+    if scale.tile_shape[0] < wanted[0] or scale.free_elements != wanted[1]:
         said = f"{name} {scale.tile_shape} does not hold the scales of {data.tile_shape}."
         mend = f"They take {wanted}: four partitions of every 32, a column a packed element."
         builder.fail(KernelValueError("mx_scale_shape", said, mend))
@@ -129,6 +124,6 @@ def _check_start(name: str, data: TensorView, scale: TensorView) -> None:
 
 def _first_partition(view: TensorView) -> int | None:
     """None where loops decide it."""
-    row = math.prod(view.storage.tile_shape[1:]) * view.storage.dtype.itemsize
+    row = view.storage.partition_bytes
     low, high = (at * view.dtype.itemsize // row for at in view.offset.bounds)
     return low if low == high else None

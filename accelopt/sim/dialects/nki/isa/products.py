@@ -12,13 +12,12 @@ from accelopt.algorithm.linear import reshaped_strides
 from accelopt.sim import dtypes
 from accelopt.sim.affine import Affine, LoopVariable
 from accelopt.sim.dialects.neuronxcc import builder
-from accelopt.sim.dialects.neuronxcc.builder import check, emit, fail, refuse, tile
+from accelopt.sim.dialects.neuronxcc.builder import check, emit, fail, generation, refuse, tile
 from accelopt.sim.dialects.neuronxcc.isa.checks import check_stationary, check_tiling, double_rows
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.dialects.nki.call_conventions import (
     check_mixed_float32,
     destination,
-    generation,
     instruction,
     member,
     on_engine,
@@ -65,7 +64,7 @@ def nc_matmul(
         check_mixed_float32("nc_matmul", stationary=left, moving=right)
     check_stationary(left)
     check_tiling(tuple(tile_position or ()), tuple(tile_size or ()), left, tiling_problem)
-    given = (target.tile_shape[0], math.prod(target.tile_shape[1:]))
+    given = (target.tile_shape[0], target.free_elements)
     if given != (math.prod(rows), math.prod(columns)):
         wanted = (math.prod(rows), math.prod(columns))
         said = f"nc_matmul writes {wanted}, and dst is {target.tile_shape}."
@@ -214,7 +213,7 @@ def nc_transpose(dst: Any, data: Any, engine: Any = enums.engine.unknown) -> Non
     """dst (F, P) = data (P, F).T: the Tensor engine from SBUF to PSUM up to 128 by 128, the Vector
     engine up to 32 by 32."""
     target, source = destination(dst), tile(data, "data")
-    rows, columns = source.tile_shape[0], math.prod(source.tile_shape[1:])
+    rows, columns = source.tile_shape[0], source.free_elements
     small = rows <= 32 and columns <= 32
     chosen = on_engine(engine)
     if chosen is None:
@@ -232,7 +231,7 @@ def nc_transpose(dst: Any, data: Any, engine: Any = enums.engine.unknown) -> Non
         given, allowed = dtypes.name_of(target.dtype), dtypes.name_of(source.dtype)
         refuse(KernelTypeError("transpose_format", f"dst is {given}, data is {allowed}.",
                                "dst must have the format of data."))  # fmt: skip
-    if target.tile_shape[0] != columns or math.prod(target.tile_shape[1:]) != rows:
+    if target.tile_shape[0] != columns or target.free_elements != rows:
         said = f"nc_transpose of {source.tile_shape} into {target.tile_shape}."
         fail(KernelValueError("destination_shape", said))
     flat = with_columns(source, (columns,))

@@ -7,14 +7,13 @@ from typing import Any
 
 from accelopt.sim import dtypes
 from accelopt.sim.dialects.neuronxcc import assignment, builder
-from accelopt.sim.dialects.neuronxcc.builder import fail, refuse, transfer
+from accelopt.sim.dialects.neuronxcc.builder import fail, generation, refuse, transfer
 from accelopt.sim.dialects.neuronxcc.isa.checks import TRANSPOSED, endpoint
 from accelopt.sim.dialects.neuronxcc.operation_names import op_name
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.dialects.nki import versions
 from accelopt.sim.dialects.nki.call_conventions import (
     destination,
-    generation,
     instruction,
     member,
     on_engine,

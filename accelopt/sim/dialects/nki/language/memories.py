@@ -17,11 +17,13 @@ DEFAULT_TARGET = "trn2"
 """Of kernels in this dialect: trn1 stays with `neuronxcc.nki` on an older SDK."""
 
 
+_FORMATS = {name: element for name, element in dtypes.FORMATS.items() if name != "bool"}
+globals().update(_FORMATS)
+bool_ = dtypes.BOOL
+
 __all__ = [
-    "MemoryRegion", "bfloat16", "bool_", "float4_e2m1fn_x4", "float8_e4m3", "float8_e4m3fn",
-    "float8_e4m3fn_x4", "float8_e5m2", "float8_e5m2_x4", "float8_e8m0fnu", "float16", "float32", "hbm",
-    "int8", "int16", "int32", "is_hbm", "is_on_chip", "is_psum", "is_sbuf", "private_hbm", "psum",
-    "sbuf", "shared_hbm", "tfloat32", "tile_size", "uint8", "uint16", "uint32",
+    "MemoryRegion", "bool_", "hbm", "is_hbm", "is_on_chip", "is_psum", "is_sbuf", "private_hbm", "psum",
+    "sbuf", "shared_hbm", "tile_size", *_FORMATS,
 ]  # fmt: skip
 
 
@@ -71,22 +73,6 @@ def is_psum(buffer: Any) -> bool:
 def is_sbuf(buffer: Any) -> bool:
     """True for SBUF."""
     return bool(buffer == sbuf)
-
-
-float32 = dtypes.FLOAT32
-float16 = dtypes.FLOAT16
-bfloat16 = dtypes.BFLOAT16
-tfloat32 = dtypes.TFLOAT32
-float8_e4m3 = dtypes.FLOAT8_E4M3
-float8_e4m3fn = dtypes.FLOAT8_E4M3FN
-float8_e5m2 = dtypes.FLOAT8_E5M2
-int8, int16, int32 = dtypes.INT8, dtypes.INT16, dtypes.INT32
-uint8, uint16, uint32 = dtypes.UINT8, dtypes.UINT16, dtypes.UINT32
-bool_ = dtypes.BOOL
-float8_e5m2_x4 = dtypes.FLOAT8_E5M2_X4
-float8_e4m3fn_x4 = dtypes.FLOAT8_E4M3FN_X4
-float4_e2m1fn_x4 = dtypes.FLOAT4_E2M1FN_X4
-float8_e8m0fnu = dtypes.FLOAT8_E8M0FNU
 
 
 class _TileSize(TileLimits):
