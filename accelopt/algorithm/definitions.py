@@ -16,6 +16,7 @@ from accelopt.algorithm import ir
 from accelopt.algorithm.addresses import GuardedAddress, narrowed, subscripts, view_of
 from accelopt.algorithm.axis_joining import join_free, joined_within
 from accelopt.algorithm.axis_names import AxisNames
+from accelopt.algorithm.bound_names import BoundNames
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.ir import Constant
 from accelopt.algorithm.normal_forms import common_factor
@@ -23,7 +24,6 @@ from accelopt.algorithm.origins import Origins
 from accelopt.algorithm.reductions import fold
 from accelopt.algorithm.value_nodes import (
     ORDERED,
-    PLACES,
     Application,
     Choice,
     Element,
@@ -119,7 +119,7 @@ class _Definitions:
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._subscripts: dict[tuple[str, Index], tuple[Index, ...]] = {}
         self._rank: dict[Axis, int] = {}
-        self._bound_names = _BoundNames(values)
+        self._bound_names = BoundNames(values)
         self._leaves: dict[Value, tuple[Element, ...]] = {}
         self._wholes: dict[Hashable, dict[Value, Fold]] = {}
         """Reductions by what those share that may be parts of one, and by their form over axes f0, f1, ..."""
@@ -531,35 +531,6 @@ def _note_reads(expression: ir.Expression, reads: dict[str, dict[GuardedAddress,
 def _late(pair: tuple[Value, float]) -> tuple[bool, bool]:
     """Elements are added last, and what is subtracted after them."""
     return pair[1] < 0, isinstance(pair[0], Element)
-
-
-class _BoundNames:
-    """Names for the axes that reductions bind, by how many reductions lie below and by the order in which one
-    meets them: those that are alike have the same, whatever they were read for."""
-
-    def __init__(self, values: Values) -> None:
-        self.values = values
-        self.done: dict[Value, tuple[Value, int]] = {}
-
-    def of(self, value: Value) -> tuple[Value, int]:
-        """The value with these names, and the most reductions that lie in each other in it."""
-        if value not in self.done:
-            found = [self.of(part) for part in children(value)]
-            parts, height = [part for part, _ in found], max((n for _, n in found), default=0)
-            if isinstance(value, Fold):
-                # Last come those on which no element depends.
-                met = [*self.values.order_of_axes(parts[0]), *value.axes]
-                row_major = value.combiner in PLACES
-                order = value.axes if row_major else sorted(value.axes, key=met.index)
-                names = {a: Axis(f"b{height}_{n}", a.extent) for n, a in enumerate(order)}
-                body = self.values.substitute(parts[0], {a: index_of(b) for a, b in names.items()})
-                made: Value = Fold(value.combiner, tuple(names[a] for a in order), body)
-                self.done[value] = self.values.same(made), height + 1
-            else:
-                same = all(a is b for a, b in zip(parts, children(value), strict=True))
-                made = value if same else self.values.with_parts(value, parts)
-                self.done[value] = made, height
-        return self.done[value]
 
 
 MOST_ROUNDS = 128

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from accelopt.algorithm.bound_names import BoundNames
 from accelopt.algorithm.canonical_rewriting import rewritten
-from accelopt.algorithm.index import Index, index_of
+from accelopt.algorithm.index import Index
 from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.recurrences import LoopStates, before, joined_scan, left_by_any
 from accelopt.algorithm.reductions import fold
@@ -66,14 +67,12 @@ def _continued(states: LoopStates, tile: ScanElement, carried: Carried) -> Value
         return tile
     if not isinstance(left.initial, Carried) or left.initial.loop != carried.loop:
         return tile
+    factor, term = (settled(states, part) for part in (left.factor, left.term))
+    left = replace(left, factor=factor, term=term)
     now = values.substitute(left, {trip: carried.iteration})
     assert isinstance(now, ScanElement)
-    alike = (now.scale, now.combine, now.along.extent) == (
-        tile.scale, tile.combine, tile.along.extent)  # fmt: skip
-    moved = {now.along: index_of(tile.along)}
-    if not alike or values.substitute(now.term, moved) != tile.term:
-        return tile
-    if values.substitute(now.factor, moved) != tile.factor:
+    names = BoundNames(values)
+    if names.of(replace(now, initial=tile.initial, at=tile.at)) != names.of(tile):
         return tile
     at = carried.iteration * tile.along.extent + tile.at
     return joined_scan(values, left, trip, carried.initial, at)

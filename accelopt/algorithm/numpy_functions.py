@@ -790,6 +790,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "lib.stride_tricks.sliding_window_view": _windows,
     "lib.stride_tricks.as_strided": _by_strides,
     "take": _take,
+    "delete": lambda a, obj, axis=None: _take(a, np.delete(np.arange(np.size(a, axis)), obj), axis),
     "tril": lambda a, k=0: _triangle(a, k, 1),
     "triu": lambda a, k=0: _triangle(a, k, -1),
     "clip": _clip,

@@ -33,7 +33,7 @@ FORWARDS = {
     "running": "return np.cumsum(x, axis=1), np.cumsum(x), np.cumprod(x[:, :3], 0), np.maximum.accumulate(x, axis=1)",
     "masks": "i = np.arange(6)[:, None]\nj = np.arange(8)[None]\nkept = (j <= i) & (j > i - 3) | (j == 7)\nreturn np.where(kept, x, -1e9), np.tril(x, 1), np.triu(x) * np.eye(6, 8), x * ~kept",
     "assigned_mask": "y = x.copy()\ny[y < 0] = 0\nreturn y",
-    "places": "return x[:, np.arange(7, 0, -2)], np.take(x, [1, 1, 3], axis=0), x[np.arange(6), np.arange(6) % 4], np.repeat(x, 2, 1), np.tile(x, (2, 1))",
+    "places": "return x[:, np.arange(7, 0, -2)], np.take(x, [1, 1, 3], axis=0), np.delete(x, [1, -2], axis=0), np.delete(x, 7), x[np.arange(6), np.arange(6) % 4], np.repeat(x, 2, 1), np.tile(x, (2, 1))",
     "padding": "return np.pad(x, ((1, 2), (0, 3))), np.pad(x, 2, mode='reflect'), np.roll(x, 3, axis=1), np.flip(x, 0), np.diff(x)",
     "windows": "return sliding_window_view(x, (2, 3), axis=(0, 1))[::2, ::3].max((-1, -2)), np.lib.stride_tricks.sliding_window_view(x, 3, axis=1) @ w[:3, 0]",
     "interleaved": "y = np.empty_like(x)\ny[:, ::2] = x[:, 1::2]\ny[:, 1::2] = -x[:, ::2]\nreturn y",

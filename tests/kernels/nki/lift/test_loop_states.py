@@ -67,12 +67,26 @@ for t in range(1, 24):
 nl.store(out, state)
 """)
 """The states of a recurrence themselves, none of which is computed of the one before again."""
+CHUNKS = nki_of("x", shape="(128, 192)", dtype="nl.float32")("""
+states = [nl.load(x[0:128, 0:1]), nl.zeros((128, 1), dtype=nl.float32), nl.zeros((128, 1), dtype=nl.float32)]
+kept = nl.full((128, 48), 0.5, dtype=nl.float32)
+for t in range(4):
+    term = nl.load(x[0:128, 48 * t:48 * t + 48])
+    for state in states:
+        scan = nl.ndarray((128, 48), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_tensor_scan(dst=scan, data0=kept, data1=term, initial=state, op0=nl.multiply, op1=nl.add)
+        nisa.tensor_copy(dst=state, src=scan[:, 47:48])
+        term = nl.subtract(scan, term)
+    nl.store(out[0:128, 48 * t:48 * t + 48], term)
+""")
+"""Recurrences of recurrences, each of which goes on where the chunk before ended."""
 GIVEN = np.random.default_rng(7).normal(size=(512, 192)).astype(np.float32)
 
 
 @pytest.mark.parametrize(
-    ("text", "definitions"), [(COUNTS, 1), (LEFT, 2), (HALVES, 1), (PARTS, 3), (STEPS, 2)],
-    ids=["counts", "left", "halves", "parts", "steps"],
+    ("text", "definitions"), [(COUNTS, 1), (LEFT, 2), (HALVES, 1), (PARTS, 3), (STEPS, 2),
+        (CHUNKS, 4)],
+    ids=["counts", "left", "halves", "parts", "steps", "chunks"],
 )  # fmt: skip
 def test_states_side_by_side_lift(text: str, definitions: int) -> None:
     given = GIVEN if text not in (LEFT, STEPS) else GIVEN[:, :24].copy() * 0.3
