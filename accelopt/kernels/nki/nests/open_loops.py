@@ -9,11 +9,14 @@ from contextlib import contextmanager
 
 from accelopt.algorithm.index import Axis
 from accelopt.kernels.nki.nests.axis_positions import At, FreeNames, Span, variable
-from accelopt.kernels.nki.nests.nest import evenly
+from accelopt.kernels.nki.nests.nest import TooLong, evenly
 from accelopt.kernels.nki.nests.places import Block, Round, Where
 from accelopt.kernels.nki.nests.skipping import Mask
 from accelopt.kernels.nki.nests.statements import For, Form, Line, line
 from accelopt.kernels.nki.nests.text import Writer, collected
+
+MOST_STATEMENTS = 2_000
+"""Of a kernel, before rounds that are alike become loops: the longest winners have 550 lines."""
 
 
 class Loops:
@@ -23,6 +26,8 @@ class Loops:
         self.names = names
         self.text = text
         self.blocks = [Block(None, [])]
+        self.written = 0
+        """Statements."""
         self.engine = ""
         """On which what is written runs, where it can; empty for any."""
         self.sequential = False
@@ -44,6 +49,9 @@ class Loops:
     def put(self, text: str, *forms: Form, moved: int = 0) -> None:
         """Appends a statement to the innermost block: a text, or forms of one for several engines."""
         forms = tuple(f for f in forms if f.engine == self.engine) or forms
+        self.written += 1
+        if self.written > MOST_STATEMENTS:
+            raise TooLong(f"a kernel of it would have more than {MOST_STATEMENTS:,} statements")
         made = Line(forms, moved) if forms else line(text)
         self.blocks[-1].nodes.append(made)
 

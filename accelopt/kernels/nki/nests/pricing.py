@@ -12,7 +12,7 @@ from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.nests.axis_positions import FreeNames
 from accelopt.kernels.nki.nests.emission import Emitter
 from accelopt.kernels.nki.nests.lowering import FAULTS, Interface, emitted
-from accelopt.kernels.nki.nests.nest import Nest, NotNested, ReadAfterChange, Stage
+from accelopt.kernels.nki.nests.nest import Nest, NotNested, ReadAfterChange, Stage, TooLong
 from accelopt.kernels.nki.nests.statements import NestNode, Price, price
 from accelopt.kernels.nki.nests.text import Writer
 from accelopt.kernels.nki.nests.value_graphs import Reading
@@ -69,6 +69,10 @@ class Prices:
         except NotNested:
             return False
         return True
+
+    def is_too_long(self, nest: Nest) -> bool:
+        """Whether a nest has none since that would have too many statements."""
+        return not self.has_kernel(nest) and isinstance(self.found[nest], TooLong)
 
     def of(self, nest: Nest) -> Priced:
         """What a nest costs. Raises NotNested for one without a kernel, as `lower_nest` does."""
