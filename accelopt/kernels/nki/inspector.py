@@ -14,13 +14,13 @@ from accelopt.evaluation import Case, Evaluation, Status
 from accelopt.kernels.language import LanguageOptions
 from accelopt.kernels.nki.arguments import MadeArguments, ParameterFacts, by_parameter
 from accelopt.kernels.nki.devices.kernel_folder import KernelFolder, files_of, kernel_folder
+from accelopt.kernels.nki.devices.simulated import WARM
 from accelopt.kernels.nki.devices.tracing import arguments_to_json
 from accelopt.kernels.nki.inspection import (
     BOUND,
     BRIEFING,
     INSPECTION,
     INSPECTION_BYTES,
-    WARM,
     WHAT_IF,
     Briefing,
 )

@@ -26,11 +26,7 @@ from accelopt.kernels.nki.rescheduling.liftable_statements import (
     pieces,
     with_pieces,
 )
-from accelopt.kernels.nki.rescheduling.scalar_arguments import (
-    asked,
-    assertion_message,
-    plain_arguments,
-)
+from accelopt.kernels.nki.rescheduling.scalar_arguments import pinned, plain_arguments
 from accelopt.parsing import parse_python
 from accelopt.sim.dialects.dialect import Dialect, dialect_of_source
 from accelopt.store import content_key
@@ -77,9 +73,7 @@ def rewritten_in_pieces(
         for name, what in plain.facts.items()
         if what.shape
     ]
-    first += [assertion_message(n, v) for n, v in plain.values.items() if n in plain.read]
-    first += [asked(n, f"== {t}", f"be {t.replace(chr(34), chr(39))}") for n, t in plain.texts.items()
-              if n in plain.read]  # fmt: skip
+    first += pinned(plain)
     missing = _missing_modules(source, dialect)
     best = [
         [(piece, _fastest(piece, target, dialect, shelf)) for piece in group]

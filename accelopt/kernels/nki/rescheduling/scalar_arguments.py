@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -141,3 +141,13 @@ def assertion_message(name: str, value: PlainValue) -> str:
     alone = value is None or isinstance(value, bool)
     said = repr(value).replace('"', "'")
     return asked(name, f"{'is' if alone else '=='} {value!r}", f"be {said}")
+
+
+def pinned(plain: PlainArguments, free: Sequence[str] = ()) -> Iterator[str]:
+    """Asserts on arguments that have to be what they were drawn as: all that are read but for those that are `free`."""
+    for name, value in plain.values.items():
+        if name not in free and name in plain.read:
+            yield assertion_message(name, value)
+    for name, text in plain.texts.items():
+        if name in plain.read:
+            yield asked(name, f"== {text}", f"be {text.replace(chr(34), chr(39))}")
