@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from accelopt.algorithm.index import Axis, Index, Term, index_of
@@ -192,8 +191,10 @@ def with_ranges_joined(values: Values, value: Value) -> Value:
     groups: dict[tuple[Value, float], list[_Ranged]] = {}
     for term, coefficient in value.terms:
         for conditions, part, factor in _chosen_terms(term, coefficient):
-            inner, bare = _unmasked("add", part.body) if isinstance(part, Fold) else ((), part)
-            inner, bare = (inner, replace(part, body=bare)) if inner else ((), part)
+            bare, inner = part, tuple[Index, ...]()
+            if isinstance(part, Fold) and part.combiner == "add":
+                inner, body = _unmasked("add", part.body)
+                bare = values.same(Fold("add", part.axes, body)) if inner else part
             groups.setdefault((bare, factor), []).append(_Ranged(conditions, inner))
     joint = {key: _joined(found) for key, found in groups.items()}
     many = sum(map(len, joint.values()))
@@ -236,22 +237,24 @@ def _joined(found: list[_Ranged]) -> list[_Ranged]:
     axes = {term for one in found for c in one.conditions for term, _ in c.terms}
     if len(found) == 1 or len(axes) != 1 or not isinstance(axis := axes.pop(), Axis):
         return found
-    place, result = index_of(axis), list[_Ranged]()
-    ends = [ranges_where(frozenset(one.conditions)).get(axis, axis.bounds) for one in found]
-    last = -1
-    for (low, high), one in sorted(zip(ends, found, strict=True)):
-        if result and low == last + 1:
-            before = result[-1]
-            both = tuple(dict.fromkeys((*before.inner, *one.inner)))
-            if all(follows(c, (*part.conditions, *part.inner)) for part in (before, one) for c in both):
-                start = ranges_where(frozenset(before.conditions)).get(axis, axis.bounds)[0]
-                ends_of = (place - start, place * -1 + high)
-                result[-1] = _Ranged(tuple(c for c in ends_of if c.bounds[0] < 0), both)
-                last = high
-                continue
-        result.append(one)
-        last = high
-    return result
+    place = index_of(axis)
+    ranges = [
+        (ranges_where(frozenset(one.conditions)).get(axis, axis.bounds), one) for one in found
+    ]
+    (first, *rest) = sorted(ranges, key=lambda pair: pair[0])
+    joint = [first]
+    for (low, high), one in rest:
+        (start, end), before = joint[-1]
+        inner = tuple(dict.fromkeys((*before.inner, *one.inner)))
+        if low == end + 1 and all(
+            follows(c, (*o.conditions, *o.inner)) for o in (before, one) for c in inner
+        ):
+            ends = place - start, place * -1 + high
+            both = _Ranged(tuple(c for c in ends if c.bounds[0] < 0), inner)
+            joint[-1] = (start, high), both
+        else:
+            joint.append(((low, high), one))
+    return [one for _, one in joint]
 
 
 def _unmasked(combiner: str, term: Value) -> tuple[tuple[Index, ...], Value]:

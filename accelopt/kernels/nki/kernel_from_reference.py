@@ -102,7 +102,7 @@ def fastest_kernel(
     target = core.name
     note("searching for the fastest schedule")
     with own_processes(lifted.arguments, target) as times:
-        found = searched(lifted, target, times)
+        found = searched([lifted], target, times)
     offers = (*found.offers, *plainest(lifted, target))
     if not offers:
         raise ConfigError(f"no kernel of {given} is written: {found.refusal}")

@@ -31,6 +31,7 @@ from accelopt.kernels.nki.rescheduling.authorship.author import Author
 from accelopt.kernels.nki.rescheduling.scalar_arguments import (
     AGAIN,
     FIRST,
+    SIGNS,
     PlainArguments,
     asked,
     pinned,
@@ -46,7 +47,8 @@ from accelopt.sim.timing.compiler.cores import by_core
 
 class Lifted(NamedTuple):
     """What a kernel computes, and how it is called. `twins` are the same with other numbers for its
-    plain arguments, where it has some: a kernel by schedule must not depend on which were drawn."""
+    plain arguments, where it has some: a kernel by schedule must not depend on which were drawn. `from_reference` says
+    that the Algorithm is the reference's."""
 
     algorithm: Algorithm
     interface: Interface
@@ -55,6 +57,7 @@ class Lifted(NamedTuple):
     arguments: tuple[KernelArgument, ...] = ()  # without data, with what stands for plain ones
     author: Author | None = None
     lines: Mapping[str, SourceLine] = {}
+    from_reference: bool = False
 
     def lowered(self, nest: Nest, target: str = "trn1") -> Lowered:
         """The kernel by a nest, in the dialect of the kernel that was lifted. Raises NotNested."""
@@ -263,7 +266,7 @@ class _Called:
             return (), tuple(asserts)
         alike = self._holds(lifted, free, free, self._same_text)
         signed = () if alike else self._signed(lifted, free)
-        asserts += [asked(n, *_SIGNS[self.plain.numbers[n] >= 0]) for n in signed]
+        asserts += [asked(n, *SIGNS[self.plain.numbers[n] >= 0]) for n in signed]
         for name in free:
             for number in (0, 1) if self.plain.branches else ():
                 positive = name in signed and number == 0
@@ -304,9 +307,6 @@ class _Called:
         except (KernelFailure, NotLifted):
             return True
         return self._same(lifted, other)
-
-
-_SIGNS = {True: ("> 0", "be positive"), False: ("< 0", "be negative")}
 
 
 def _has(source: str, name: str) -> bool:

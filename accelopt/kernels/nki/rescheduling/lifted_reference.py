@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,7 +34,9 @@ from accelopt.kernels.nki.rescheduling.lifted_kernel import (
 from accelopt.kernels.nki.rescheduling.scalar_arguments import (
     AGAIN,
     FIRST,
+    SIGNS,
     PlainArguments,
+    asked,
     assertion_message,
     pinned,
     plain_arguments,
@@ -74,45 +76,54 @@ def reference_of_kernel(
     arguments = tuple(what.argument for what in plain.facts.values())
     program = SimulatedDevice(target).compile(str(path), arguments).program
     function, dialect = function_of(source, program), dialect_of_source(source)
-    results = [(n, tensor) for n, tensor in enumerate(program.results) if tensor is not None]
-    shapes = [program.shape_of_result(n) for n, _ in results]
-    payload = {"reference": str(reference.resolve()), "parameters": [*given], "shapes": shapes,
-               "dialect": dialect, "target": target}  # fmt: skip
-    found = perform(Call(FORM, payload, LIFT_SECONDS, FORM_BYTES, warm=WARM), Form, threads=1)
-    if isinstance(found, Fault) or found.refusal:
-        raise NotLifted(found.message if isinstance(found, Fault) else found.refusal)
-    if {*program.changed_arguments()} - {tensor for _, tensor in results}:
-        raise NotLifted("the kernel changes arguments that it does not return")
     names = dict(
         zip(program.arguments, (n for n, f in plain.facts.items() if f.shape), strict=True)
     )
-    own = [
-        (name_of(t.dtype), shape, names.get(t, ""))
-        for (_, t), shape in zip(results, shapes, strict=True)
+    results = [
+        _Result(name_of(tensor.dtype), shape, names.get(tensor, ""))
+        for n, tensor in enumerate(program.results)
+        if tensor is not None and (shape := program.shape_of_result(n)) is not None
     ]
+    if {names[tensor] for tensor in program.changed_arguments()} - {one.updates for one in results}:
+        raise NotLifted("the kernel changes arguments that it does not return")
+    payload = {"reference": str(reference.resolve()), "parameters": [*given], "dialect": dialect,
+               "target": target, "shapes": [one.given for one in results]}  # fmt: skip
+    found = perform(Call(FORM, payload, LIFT_SECONDS, FORM_BYTES, warm=WARM), Form, threads=1)
+    if isinstance(found, Fault) or found.refusal:
+        raise NotLifted(found.message if isinstance(found, Fault) else found.refusal)
     left = PlainArguments({n: f for n, f in plain.facts.items() if n not in given}, *plain[1:])
     interface = Interface(
         signature(function), {}, program.returns_sequence, function.name, (*found.asserts, *pinned(left)),
         len(by_core(program, TARGETS[target])),
     )  # fmt: skip
-    first, *twins = (
-        Lifted(_with_results(ir.from_json(text), own), interface._replace(numbers={v: n for n, v in numbers.items()}), (),
-               dialect, arguments)
+    made = [
+        Lifted(
+            _with_results(ir.from_json(text), results),
+            interface._replace(numbers={v: n for n, v in numbers.items()}),
+            dialect=dialect,
+            arguments=arguments,
+            author=author_of(source, author, function.name, plain),
+            from_reference=True,
+        )
         for text, numbers in zip(found.algorithms, found.numbers, strict=True)
-    )  # fmt: skip
-    return first._replace(
-        twins=tuple(twins), author=author_of(source, author, function.name, plain)
-    )
+    ]
+    return made[0]._replace(twins=tuple(made[1:]))
 
 
-def _with_results(
-    algorithm: ir.Algorithm, results: Sequence[tuple[str, tuple[int, ...], str]]
-) -> ir.Algorithm:
+class _Result(NamedTuple):
+    """What a kernel returns: its format and shape, and the input that it is, changed in place."""
+
+    dtype: str
+    given: tuple[int, ...]
+    updates: str
+
+
+def _with_results(algorithm: ir.Algorithm, results: Sequence[_Result]) -> ir.Algorithm:
     """An Algorithm whose results have a kernel's formats and shapes, and change those of its inputs that it does."""
-    own = dict(zip((array.name for array in algorithm.returned), results, strict=True))
+    own = {a.name: one for a, one in zip(algorithm.returned, results, strict=True)}
     outputs = (
-        replace(a, dtype=own[a.name][0], given=own[a.name][1], updates=a.updates or own[a.name][2])
-        if a.name in own
+        replace(a, dtype=one.dtype, given=one.given, updates=a.updates or one.updates)
+        if (one := own.get(a.name))
         else a
         for a in algorithm.outputs
     )
@@ -168,8 +179,8 @@ def lifted_reference(
     arguments = tuple(argument_of(value) for value in given)
     plain = [v for v in inputs if not isinstance(v, np.ndarray)]
 
-    def lifted(free: Sequence[int], first: int) -> Lifted:
-        stands = {n: stand_in(plain[n], n, first) for n in free}
+    def lifted(free: Sequence[int], first: int, sign: int = 1) -> Lifted:
+        stands = {n: sign * stand_in(plain[n], n, first) for n in free}
         given = with_numbers(inputs, stands)
         ranked = dialect == "nki"  # of equal elements neuronxcc finds one position
         found = trace_reference(
@@ -186,9 +197,9 @@ def lifted_reference(
         interface = Interface(", ".join(found.parameters), names, False, name, asserts)
         return Lifted(finite(found.algorithm), interface, (), dialect, arguments)
 
-    def takes_any(n: int) -> bool:
+    def takes_any(n: int, sign: int = 1) -> bool:
         try:
-            one, other = lifted([n], FIRST), lifted([n], AGAIN)
+            one, other = lifted([n], FIRST), lifted([n], AGAIN, sign)
             one._replace(twins=(other,)).lowered(default_nest(one.algorithm, target), target)
         except (NotTraced, NotNested):
             return False
@@ -197,7 +208,11 @@ def lifted_reference(
     try:
         free = [n for n, v in enumerate(plain) if type(v) is float and takes_any(n)]
         found = lifted(free, FIRST)
-        return found._replace(twins=(lifted(free, AGAIN),) if free else ())
+        names = zip(free, found.interface.numbers.values(), strict=True)
+        signs = (asked(name, *SIGNS[plain[n] >= 0]) for n, name in names if not takes_any(n, -1))
+        interface = found.interface._replace(asserts=(*found.interface.asserts, *signs))
+        twins = (lifted(free, AGAIN),) if free else ()
+        return found._replace(interface=interface, twins=twins)
     except NotTraced as refusal:
         raise ConfigError(str(refusal)) from None
 

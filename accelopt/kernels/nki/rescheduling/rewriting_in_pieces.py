@@ -17,7 +17,7 @@ from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.nests.lowering import Interface, lower_part
 from accelopt.kernels.nki.nests.nest import Nest
-from accelopt.kernels.nki.nests.search import described, search_nests
+from accelopt.kernels.nki.nests.search import NestSearch, described
 from accelopt.kernels.nki.predicted_times import Times, own_processes
 from accelopt.kernels.nki.rescheduling.liftable_statements import (
     Opaque,
@@ -115,7 +115,7 @@ def _fastest(
         return kept[0] if kept else None
     values = [TensorArgument(array.given, array.dtype) for array in piece.algorithm.inputs]
     with own_processes(values, target) as times:
-        found = search_nests(piece.algorithm, Interface(), target, dialect, times=times)
+        found = NestSearch(piece.algorithm, Interface(), target, dialect, times=times).run()
     right = found.timed and found.timed[0].latency_ms < math.inf
     nest = found.timed[0].nest if right else None
     if shelf:

@@ -23,6 +23,7 @@ STEP = 2.0**-20
 """Stands-in for plain arguments are off by odd multiples of this: near them, and nobody's number."""
 FIRST, AGAIN = 12583, 17389
 """The multiples for the first plain argument, in a kernel and in its twin."""
+SIGNS = {True: ("> 0", "be positive"), False: ("< 0", "be negative")}
 _PLAIN = (float, int, str, type(None))
 
 
