@@ -148,7 +148,7 @@ def bound_job(payload: Mapping[str, Any]) -> FoundBound:
         program, core = _traced(payload)
     except (KernelFailure, KernelError):
         return FoundBound()
-    return FoundBound(bound=problem_bound(program, core))
+    return FoundBound(bound=problem_bound(program, core, Path(payload["reference"])))
 
 
 def _profiled(payload: Mapping[str, Any]) -> timing.KernelProfile:

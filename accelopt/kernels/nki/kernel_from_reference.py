@@ -130,7 +130,7 @@ def fastest_kernel(
             latency_ms=offer.predicted_ms
             if core == TARGETS[target] and offer.predicted_ms
             else latencies(program, [core])[0],
-            bound_ms=problem_bound(program, core).latency_ms,
+            bound_ms=problem_bound(program, core, reference).latency_ms,
             sentence=offer.sentence,
             schedule=offer.nest.model_dump(mode="json", exclude_defaults=True),
             verdict=verdict,

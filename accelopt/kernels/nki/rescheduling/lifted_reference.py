@@ -45,6 +45,7 @@ from accelopt.kernels.nki.rescheduling.scalar_arguments import (
 from accelopt.sandbox.workers import Call, Fault, perform
 from accelopt.sim.dialects.dialect import Dialect, dialect_of_source
 from accelopt.sim.dtypes import name_of
+from accelopt.sim.program import Program, Tensor
 from accelopt.sim.timing.compiler.cores import by_core
 from accelopt.store import read_text
 from accelopt.time_limits import LIFT_SECONDS
@@ -79,11 +80,7 @@ def reference_of_kernel(
     names = dict(
         zip(program.arguments, (n for n, f in plain.facts.items() if f.shape), strict=True)
     )
-    results = [
-        _Result(name_of(tensor.dtype), shape, names.get(tensor, ""))
-        for n, tensor in enumerate(program.results)
-        if tensor is not None and (shape := program.shape_of_result(n)) is not None
-    ]
+    results = _results(program, names)
     if {names[tensor] for tensor in program.changed_arguments()} - {one.updates for one in results}:
         raise NotLifted("the kernel changes arguments that it does not return")
     payload = {"reference": str(reference.resolve()), "parameters": [*given], "dialect": dialect,
@@ -116,6 +113,26 @@ class _Result(NamedTuple):
     dtype: str
     given: tuple[int, ...]
     updates: str
+
+
+def _results(program: Program, names: Mapping[Tensor, str]) -> list[_Result]:
+    """What a Program returns, some arguments having names."""
+    return [
+        _Result(name_of(tensor.dtype), shape, names.get(tensor, ""))
+        for n, tensor in enumerate(program.results)
+        if tensor is not None and (shape := program.shape_of_result(n)) is not None
+    ]
+
+
+def problem_algorithm(reference: Path, program: Program) -> ir.Algorithm:
+    """What a reference computes, with the formats and shapes in which a Program returns it. Runs the reference. Raises
+    ConfigError and NotTraced."""
+    problem, results = Reference(reference), _results(program, {})
+    ranked = program.dialect == "nki"
+    source, inputs = read_text(reference), problem.inputs(0)
+    found = trace_reference(reference, source, inputs, ranked_places=ranked).algorithm
+    _refuse_moved_results(problem, found, [one.given for one in results])
+    return _with_results(found, results)
 
 
 def _with_results(algorithm: ir.Algorithm, results: Sequence[_Result]) -> ir.Algorithm:
