@@ -30,7 +30,7 @@ def profile_text(
     """Headline and advice; then the account: what limits the kernel and how near it is to the bound of its
     problem, what-ifs, single aspects, engines, costly lines, the price of instructions, memory, what the
     compiler did, and every counter. What a planner reads is in it. `rewrite` is the kernel by another nest, `apply` the command that carries
-    advice out, but for its number; the bound is by the `reference` where that has an Algorithm."""
+    advice out, but for its number; the bound is by the `reference` where the kernel does not lift."""
     bound = problem_bound(found.run.program, found.run.spec, reference)
     told = briefing(found, bound, rewrite)
     parts = [

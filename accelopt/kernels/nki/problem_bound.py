@@ -1,17 +1,21 @@
-"""How near a kernel is to what the hardware can do: the least time of its problem, from the Algorithm of the
-reference, or that which the kernel lifts to. No kernel of the problem takes less; those of one form have one number."""
+"""How near a kernel is to what the hardware can do: the least time of its problem, from the Algorithm that
+the kernel lifts to, or its reference's. No kernel of the problem takes less; those of one form have one number."""
 
 from __future__ import annotations
 
 import math
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from accelopt.errors import ConfigError
 from accelopt.evaluation import Row
 from accelopt.hardware import Hardware
 from accelopt.hardware.least_time import ASPECTS, LeastTime, Work, least_time
 from accelopt.sim.program import Program
+from accelopt.time_limits import SOON_SECONDS
+
+if TYPE_CHECKING:
+    from accelopt.algorithm.ir import Algorithm
 
 
 class ProblemBound(Row):
@@ -49,23 +53,18 @@ class ProblemBound(Row):
 
 
 def problem_bound(program: Program, spec: Hardware, reference: Path | None = None) -> ProblemBound:
-    """The bound of the problem that a Program solves, by its `reference`, which is run, where that has an Algorithm."""
+    """The bound of the problem that a Program solves; by its `reference`, which is run then, where the Program does
+    not lift, or not soon."""
     # Lifting is not loaded by everybody who can be told a bound.
-    from accelopt.algorithm.ir import Algorithm
     from accelopt.algorithm.least_work import least_work
-    from accelopt.algorithm.traced_array import NotTraced
     from accelopt.kernels.nki.lift.failure import NotLifted
-    from accelopt.kernels.nki.lift.lifting import lift
-    from accelopt.kernels.nki.rescheduling.lifted_reference import problem_algorithm
 
     results = [tensor for tensor in program.results if tensor is not None]
     kept = frozenset(n for n, tensor in enumerate(results) if tensor in program.arguments)
-    algorithm: Algorithm | None = None
-    with suppress(ConfigError, NotTraced):
-        algorithm = problem_algorithm(reference, program) if reference else None
-    computes = "reference" if algorithm else "kernel"
+    computes, unlifted = "kernel", ""
     try:
-        found, unlifted = least_work(algorithm or lift(program), kept), ""
+        algorithm, computes = _algorithm(program, reference)
+        found = least_work(algorithm, kept)
     except (NotLifted, RecursionError) as error:
         unlifted = getattr(error, "reason", "its expressions are too deep")
         # Every element of these is written; what is read, and written to an argument, is not known.
@@ -77,6 +76,20 @@ def problem_bound(program: Program, spec: Hardware, reference: Path | None = Non
         target=spec.name, least=least_time(found, spec), unlifted=unlifted, cores=cores,
         computes=computes,
     )  # fmt: skip
+
+
+def _algorithm(program: Program, reference: Path | None) -> tuple[Algorithm, str]:
+    """What a problem computes, and whether its kernel or its reference says so. Raises NotLifted."""
+    from accelopt.kernels.nki.lift.failure import NotLifted
+    from accelopt.kernels.nki.lift.lifting import lift
+    from accelopt.kernels.nki.rescheduling.lifted_reference import problem_algorithm
+
+    if reference is not None:
+        with suppress(NotLifted):
+            return lift(program, SOON_SECONDS), "kernel"
+        with suppress(NotLifted):
+            return problem_algorithm(reference, program), "reference"
+    return lift(program), "kernel"
 
 
 def launch_cores(dialect: str, spec: Hardware) -> int:

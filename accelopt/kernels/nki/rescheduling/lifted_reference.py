@@ -15,14 +15,15 @@ import numpy as np
 from accelopt.algorithm import ir
 from accelopt.algorithm.reference_trace import trace_reference
 from accelopt.algorithm.traced_array import NotTraced
+from accelopt.caches import VerdictCache, package_key
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Row
 from accelopt.hardware import TARGETS
-from accelopt.kernels.nki.arguments import ParameterFacts, argument_of
+from accelopt.kernels.nki.arguments import ParameterFacts, argument_of, shaped_outputs
 from accelopt.kernels.nki.devices.protocol import KernelFailure, TensorArgument
 from accelopt.kernels.nki.devices.simulated import WARM, SimulatedDevice
 from accelopt.kernels.nki.lift.failure import NotLifted
-from accelopt.kernels.nki.nests.lowering import Interface
+from accelopt.kernels.nki.nests.lowering import FAULTS, Interface
 from accelopt.kernels.nki.nests.nest import NotNested, default_nest
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.rescheduling.lifted_kernel import (
@@ -47,7 +48,7 @@ from accelopt.sim.dialects.dialect import Dialect, dialect_of_source
 from accelopt.sim.dtypes import name_of
 from accelopt.sim.program import Program, Tensor
 from accelopt.sim.timing.compiler.cores import by_core
-from accelopt.store import read_text
+from accelopt.store import content_key, read_text
 from accelopt.time_limits import LIFT_SECONDS
 
 LARGEST = 3e38
@@ -68,11 +69,12 @@ class Form(Row):
 
 def reference_of_kernel(
     source: str, path: Path, given: Mapping[str, ParameterFacts], reference: Path, target: str,
-    author: str = "",
+    author: str = "", shelf: VerdictCache | None = None, seconds: float = LIFT_SECONDS,
 ) -> Lifted:  # fmt: skip
     """What `reference` computes in the place of the kernel `source`, which lies at `path`: with its name, signature,
-    and formats and shapes of results; `given` and `author` are as `lifted_kernel` has them. Raises NotLifted where
-    there is no such Algorithm, and KernelFailure for a kernel that breaks a rule."""
+    and formats and shapes of results; `given` and `author` are as `lifted_kernel` has them. What tracing it came to is
+    kept on the `shelf`. Raises NotLifted where there is no such Algorithm, or none within so many `seconds`, and
+    KernelFailure for a kernel that breaks a rule."""
     plain = plain_arguments(source, given)
     arguments = tuple(what.argument for what in plain.facts.values())
     program = SimulatedDevice(target).compile(str(path), arguments).program
@@ -81,19 +83,27 @@ def reference_of_kernel(
         zip(program.arguments, (n for n, f in plain.facts.items() if f.shape), strict=True)
     )
     results = _results(program, names)
+    if program.ranks:
+        raise NotLifted("the kernel passes elements between ranks")
     if {names[tensor] for tensor in program.changed_arguments()} - {one.updates for one in results}:
         raise NotLifted("the kernel changes arguments that it does not return")
     payload = {"reference": str(reference.resolve()), "parameters": [*given], "dialect": dialect,
                "target": target, "shapes": [one.given for one in results]}  # fmt: skip
-    found = perform(Call(FORM, payload, LIFT_SECONDS, FORM_BYTES, warm=WARM), Form, threads=1)
-    if isinstance(found, Fault) or found.refusal:
-        raise NotLifted(found.message if isinstance(found, Fault) else found.refusal)
+    key = content_key(read_text(reference), repr(payload), str(seconds), package_key())
+    found = shelf.find_row("forms", key, Form) if shelf else None
+    if found is None:
+        made = perform(Call(FORM, payload, seconds, FORM_BYTES, warm=WARM), Form, threads=1)
+        found = Form(refusal=made.message) if isinstance(made, Fault) else made
+        if shelf:
+            shelf.put_row("forms", key, Form, found)
+    if found.refusal:
+        raise NotLifted(found.refusal)
     left = PlainArguments({n: f for n, f in plain.facts.items() if n not in given}, *plain[1:])
     interface = Interface(
         signature(function), {}, program.returns_sequence, function.name, (*found.asserts, *pinned(left)),
         len(by_core(program, TARGETS[target])),
     )  # fmt: skip
-    made = [
+    first, *twins = [
         Lifted(
             _with_results(ir.from_json(text), results),
             interface._replace(numbers={v: n for n, v in numbers.items()}),
@@ -104,7 +114,7 @@ def reference_of_kernel(
         )
         for text, numbers in zip(found.algorithms, found.numbers, strict=True)
     ]
-    return made[0]._replace(twins=tuple(made[1:]))
+    return first._replace(twins=tuple(twins))
 
 
 class _Result(NamedTuple):
@@ -126,12 +136,15 @@ def _results(program: Program, names: Mapping[Tensor, str]) -> list[_Result]:
 
 def problem_algorithm(reference: Path, program: Program) -> ir.Algorithm:
     """What a reference computes, with the formats and shapes in which a Program returns it. Runs the reference. Raises
-    ConfigError and NotTraced."""
-    problem, results = Reference(reference), _results(program, {})
-    ranked = program.dialect == "nki"
-    source, inputs = read_text(reference), problem.inputs(0)
-    found = trace_reference(reference, source, inputs, ranked_places=ranked).algorithm
-    _refuse_moved_results(problem, found, [one.given for one in results])
+    NotLifted."""
+    results, ranked = _results(program, {}), program.dialect == "nki"
+    try:
+        problem = Reference(reference)
+        source, inputs = read_text(reference), problem.inputs(0)
+        found = trace_reference(reference, source, inputs, ranked_places=ranked).algorithm
+        _refuse_moved_results(problem, found, [one.given for one in results])
+    except (ConfigError, NotTraced, KernelFailure, *FAULTS) as refusal:
+        raise NotLifted(str(refusal)) from None
     return _with_results(found, results)
 
 
@@ -163,7 +176,7 @@ def form_job(payload: Mapping[str, Any]) -> Form:
             payload["parameters"],
         )
         _refuse_moved_results(problem, lifted.algorithm, payload["shapes"])
-    except (ConfigError, KernelFailure, ValueError) as refusal:
+    except (ConfigError, KernelFailure, *FAULTS) as refusal:
         return Form(refusal=str(refusal))
     every = (lifted, *lifted.twins)
     return Form(
@@ -176,12 +189,13 @@ def form_job(payload: Mapping[str, Any]) -> Form:
 def _refuse_moved_results(
     problem: Reference, algorithm: ir.Algorithm, shapes: Sequence[Sequence[int]]
 ) -> None:
-    """Raises ConfigError where `transform_nki_outputs` does more than reshape what a kernel returns."""
+    """Raises ConfigError where `transform_nki_outputs` does more than reshape what a kernel returns, KernelFailure where it
+    fails."""
     own = [array.given for array in algorithm.returned]
     if [*map(math.prod, own)] != [*map(math.prod, shapes)]:
         raise ConfigError(f"it returns {own} where the kernel returns {shapes}")
     returned = tuple(np.arange(math.prod(shape)).reshape(shape) for shape in shapes)
-    shaped = problem.kernel_outputs(returned, tuple(map(np.zeros, own)))
+    shaped = shaped_outputs(problem, returned, tuple(map(np.zeros, own)))
     if any(np.any(np.diff(np.ravel(array)) != 1) for array in shaped):
         raise ConfigError("transform_nki_outputs does more than reshape results")
 

@@ -25,6 +25,7 @@ from accelopt.kernels.nki.rescheduling.lifted_reference import reference_of_kern
 from accelopt.kernels.nki.rescheduling.rewriting_in_pieces import rewritten_in_pieces
 from accelopt.nodes import Action, Change, Reschedule, made
 from accelopt.store import content_key
+from accelopt.time_limits import LIFT_SECONDS, SOON_SECONDS
 
 MOST_OFFERED = 3
 MOST_REASONS = 3
@@ -136,7 +137,10 @@ def offered(
         return ScheduledKernels(refusal=str(failure))
     if reference is not None:
         with suppress(NotLifted, KernelFailure):
-            other = reference_of_kernel(source, path, given, reference, target, author)
+            seconds = LIFT_SECONDS if refusal else SOON_SECONDS
+            other = reference_of_kernel(
+                source, path, given, reference, target, author, shelf, seconds
+            )
             if refusal or computes_less(other.algorithm, starts[0].algorithm):
                 starts.append(other)
     found = ScheduledKernels(refusal)
