@@ -17,7 +17,7 @@ from accelopt.kernels.nki.arguments import ParameterFacts as Given
 from accelopt.kernels.nki.devices.protocol import KernelFailure
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, default_nest
-from accelopt.kernels.nki.nests.search import FoundNests, NestSearch, described
+from accelopt.kernels.nki.nests.search import HOPELESS, FoundNests, NestSearch, described
 from accelopt.kernels.nki.predicted_times import NOT_KNOWN, Times, own_processes
 from accelopt.kernels.nki.rescheduling.any_rows import for_any_rows
 from accelopt.kernels.nki.rescheduling.lifted_kernel import Lifted, lifted_kernel
@@ -194,13 +194,15 @@ def _in_pieces(
 
 def searched(starts: Sequence[Lifted], target: str, times: Times) -> ScheduledKernels:
     """The fastest nests of a kernel, and why there are none where that is so: of the first of some Algorithms, and of
-    those after it up to the one of which the nests to begin with are fastest."""
+    those after it up to the one of which the nests to begin with are fastest. Of others that begin much slower only the
+    nests to begin with are timed."""
     searches = [
         NestSearch(one.algorithm, one.interface, target, one.dialect, times=times) for one in starts
     ]
-    first = min(searches, key=NestSearch.first) if len(searches) > 1 else searches[0]
-    chosen = searches[: searches.index(first) + 1]
-    found = [search.run() for search in chosen]
+    firsts = [search.first() for search in searches] if len(searches) > 1 else [0.0]
+    chosen = [*zip(searches, firsts, strict=True)][: firsts.index(min(firsts)) + 1]
+    near = HOPELESS * min(firsts)
+    found = [search.run() if first <= near else search.found for search, first in chosen]
     offers = fastest_of(
         [_written(*pair, target, times) for pair in zip(starts, found, strict=False)]
     )
