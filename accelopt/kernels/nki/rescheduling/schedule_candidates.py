@@ -150,7 +150,7 @@ def offered(
         return found
     starts = [start.on_cores(lnc) for start in starts]
     # Kernels that compute the same, in whatever way, are searched once.
-    called = (repr((start.interface, start.dialect)) for start in starts)
+    called = (repr((one.interface, one.dialect, one.from_reference)) for one in starts)
     key = content_key(*(s.algorithm.to_json() for s in starts), *called, target, package_key())
     whole = shelf.find_row("searches", key, ScheduledKernels) if shelf else None
     if whole is None:
