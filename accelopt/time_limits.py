@@ -28,6 +28,8 @@ LIFT_SECONDS = 60.0
 """Finding what one kernel computes."""
 SAME_SECONDS = 20.0
 """Finding what one kernel computes, to say that it is what its reference computes."""
+SOON_SECONDS = 10.0
+"""Finding what one kernel computes, or its reference, where the other says it."""
 REWRITE_SECONDS = 60.0
 """Looking for a faster loop nest, beside a profile."""
 WRITE_SECONDS = 1800.0

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.reductions import FLIPPED, fold
-from accelopt.algorithm.rerolling import arguments_of, rolled
+from accelopt.algorithm.rerolling import arguments_of, rolled, with_ranges_joined
 from accelopt.algorithm.value_nodes import Application, Choice, Fold, Product, Sum, Value, children
 from accelopt.algorithm.values import Values
 
@@ -24,6 +24,8 @@ def whole(values: Values, value: Value, roll: bool = True) -> Value:
             part = fold(values, part.combiner, part.axes, part.body)  # of parts that are one now
         return _two_passes(values, part)
 
+    if roll:
+        value = rewritten(values, value, functools.partial(with_ranges_joined, values))
     return rewritten(values, value, rule)
 
 

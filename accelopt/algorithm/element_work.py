@@ -9,6 +9,26 @@ from accelopt.algorithm import ir
 from accelopt.algorithm.contraction import contraction
 from accelopt.algorithm.index import Axis
 
+LEAST_COMPUTED_AGAIN = 1.25
+"""Times as many functions of elements as by another form are too many."""
+LEAST_SHORTER = 1.5
+"""Times as many expressions as by another form are too many: they compute elements again."""
+
+
+def computes_less(one: ir.Algorithm, other: ir.Algorithm) -> bool:
+    """Whether an Algorithm computes much less than another, or says it in much fewer expressions."""
+    less = element_work(one) * LEAST_COMPUTED_AGAIN < element_work(other)
+    return less or expressions(one) * LEAST_SHORTER < expressions(other)
+
+
+def expressions(algorithm: ir.Algorithm) -> int:
+    """How many expressions an Algorithm is made of."""
+    return sum(
+        sum(1 for _ in ir.walk(expression))
+        for definition in algorithm.definitions
+        for expression in ir.expressions_of(definition)
+    )
+
 
 def element_work(algorithm: ir.Algorithm) -> int:
     """How many functions are applied to elements, but for factors that are numbers, which come with others, and for

@@ -13,7 +13,7 @@ import inspect
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -74,10 +74,12 @@ class TracedReference(NamedTuple):
 
 
 def trace_reference(
-    path: str | Path, source: str, inputs: Sequence[Any], *, ranked_places: bool = True
-) -> TracedReference:
+    path: str | Path, source: str, inputs: Sequence[Any], *, ranked_places: bool = True,
+    parameters: Sequence[str] = (),
+) -> TracedReference:  # fmt: skip
     """The Algorithm of the reference in the text `source`, which lies at `path`, for `inputs` of
-    `get_inputs`: their shapes, formats and plain numbers count; `ranked_places` as `Trace` has it. Raises NotTraced, with the line and
+    `get_inputs`: their shapes, formats and plain numbers count; `ranked_places` as `Trace` has it. A kernel's own
+    `parameters` are the names of what it is given. Raises NotTraced, with the line and
     NumPy's function, for what has no definition as an Algorithm."""
     path = str(Path(path).resolve())
     trace = Trace(path)
@@ -91,7 +93,7 @@ def trace_reference(
         for label, value in zip(names, inputs, strict=False):
             _refuse_empty(label, np.shape(value), path)
         try:
-            kernel = _kernel_inputs(trace, module, inputs, names)
+            kernel = _kernel_inputs(trace, module, inputs, names, parameters)
             returned = _blamed(trace, forward, kernel.given)
             if isinstance(returned, dict):
                 raise NotTraced("forward returns a dict instead of an array or a tuple", path)
@@ -218,8 +220,9 @@ class _Kernel(NamedTuple):
 
 
 def _kernel_inputs(
-    trace: Trace, module: Mapping[str, Any], inputs: Sequence[Any], names: Sequence[str]
-) -> _Kernel:
+    trace: Trace, module: Mapping[str, Any], inputs: Sequence[Any], names: Sequence[str],
+    own_names: Sequence[str],
+) -> _Kernel:  # fmt: skip
     """`transform_to_nki_inputs` may reshape and permute; whose element each one is, is turned round."""
     values = trace.values
     plain = [
@@ -247,6 +250,11 @@ def _kernel_inputs(
         arrays.append(Array(name, array.shape, dtype, array.shape))
         if place not in own:
             own[place] = (number, array)
+    if own_names and len(own_names) != len(kernel_names):
+        trace.refuse(f"the kernel takes {len(own_names)} inputs of {len(kernel_names)}")
+    called = dict(zip(kernel_names, own_names or kernel_names, strict=True))
+    kernel_names = [*called.values()]
+    arrays = [replace(array, name=called[array.name]) for array in arrays]
     given: list[Any] = []
     for n, value in enumerate(inputs):
         if not isinstance(value, np.ndarray):

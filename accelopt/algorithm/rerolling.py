@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from accelopt.algorithm.index import Axis, Index, Term, index_of
 from accelopt.algorithm.ir import Constant, each_once
@@ -28,7 +29,7 @@ from accelopt.algorithm.value_nodes import (
     every,
     own_indices,
 )
-from accelopt.algorithm.values import Values, fresh_axis
+from accelopt.algorithm.values import Values, follows, fresh_axis, ranges_where
 
 LEAST_TERMS = 3
 """Plain terms that make a reduction; of reductions, two do."""
@@ -182,6 +183,80 @@ def _grouped(values: Values, combiner: str, terms: Sequence[Value]) -> list[Valu
     return result
 
 
+def with_ranges_joined(values: Values, value: Value) -> Value:
+    """A sum of what is summed in several ranges of an axis, with each term once, in all ranges where it stands: of
+    pieces of which each sums one term more, those terms; any other value as it is."""
+    if not isinstance(value, Sum):
+        return value
+    groups: dict[tuple[Value, float], list[_Ranged]] = {}
+    for term, coefficient in value.terms:
+        for conditions, part, factor in _chosen_terms(term, coefficient):
+            bare, inner = part, tuple[Index, ...]()
+            if isinstance(part, Fold) and part.combiner == "add":
+                inner, body = _unmasked("add", part.body)
+                bare = values.same(Fold("add", part.axes, body)) if inner else part
+            groups.setdefault((bare, factor), []).append(_Ranged(conditions, inner))
+    joint = {key: _joined(found) for key, found in groups.items()}
+    many = sum(map(len, joint.values()))
+    if many == sum(map(len, groups.values())) or many > len(value.terms):
+        return value
+    parts = list[tuple[Value, float]]()
+    for (bare, factor), found in joint.items():
+        for conditions, inner in found:
+            term = bare
+            if inner and isinstance(bare, Fold):
+                kept = values.where(inner, bare.body, Constant(0.0))
+                term = fold(values, "add", bare.axes, kept)
+            outer = [c for c in conditions if not follows(c, inner)]
+            parts.append((values.where(outer, term, Constant(0.0)), factor))
+    return values.sum(parts, value.constant)
+
+
+class _Ranged(NamedTuple):
+    """Where a term of a sum counts, and where the elements count that it sums."""
+
+    conditions: tuple[Index, ...]
+    inner: tuple[Index, ...]
+
+
+def _chosen_terms(
+    value: Value, coefficient: float, conditions: tuple[Index, ...] = ()
+) -> Iterator[tuple[tuple[Index, ...], Value, float]]:
+    """The terms of a value that is chosen where conditions hold, and 0 elsewhere, with those and their factors."""
+    if isinstance(value, Choice) and is_neutral("add", value.on_false):
+        yield from _chosen_terms(value.on_true, coefficient, (*conditions, *value.conditions))
+    elif conditions and isinstance(value, Sum) and not value.constant:
+        for term, factor in value.terms:
+            yield from _chosen_terms(term, coefficient * factor, conditions)
+    else:
+        yield conditions, value, coefficient
+
+
+def _joined(found: list[_Ranged]) -> list[_Ranged]:
+    """Ranges of one axis with those beside each other as one, as far as the same elements count in both."""
+    axes = {term for one in found for c in one.conditions for term, _ in c.terms}
+    if len(found) == 1 or len(axes) != 1 or not isinstance(axis := axes.pop(), Axis):
+        return found
+    place = index_of(axis)
+    ranges = [
+        (ranges_where(frozenset(one.conditions)).get(axis, axis.bounds), one) for one in found
+    ]
+    (first, *rest) = sorted(ranges, key=lambda pair: pair[0])
+    joint = [first]
+    for (low, high), one in rest:
+        (start, end), before = joint[-1]
+        inner = tuple(dict.fromkeys((*before.inner, *one.inner)))
+        if low == end + 1 and all(
+            follows(c, (*o.conditions, *o.inner)) for o in (before, one) for c in inner
+        ):
+            ends = place - start, place * -1 + high
+            both = _Ranged(tuple(c for c in ends if c.bounds[0] < 0), inner)
+            joint[-1] = (start, high), both
+        else:
+            joint.append(((low, high), one))
+    return [one for _, one in joint]
+
+
 def _unmasked(combiner: str, term: Value) -> tuple[tuple[Index, ...], Value]:
     """The conditions where a term counts, and what it is there."""
     if isinstance(term, Choice) and is_neutral(combiner, term.on_false):
@@ -323,11 +398,11 @@ def _indices_beside(one: Value, other: Value) -> Iterator[tuple[Index, Index]]:
 
 
 def _first_difference(one: Value, other: Value) -> int:
-    """How the first constants of indices differ in which two values of one form do."""
+    """How the first constants of indices differ in which two values of one form do: of what is chosen, before those of
+    the conditions."""
     if one is other:
         return 0
-    for a, b in zip(own_indices(one), own_indices(other), strict=True):
-        if a.constant != b.constant:
-            return a.constant - b.constant
     differences = map(_first_difference, children(one), children(other))
-    return next(filter(None, differences), 0)
+    pairs = zip(own_indices(one), own_indices(other), strict=True)
+    own = (a.constant - b.constant for a, b in pairs)
+    return next(filter(None, itertools.chain(differences, own)), 0)

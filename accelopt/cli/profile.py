@@ -49,7 +49,8 @@ def profile_job(asked: Mapping[str, Any]) -> Said:
     sought = kernel_file.rewrite_of(asked, known=taken) if asked["search"] else kernel_file.Sought()
     note(f"{taken}working out the least time that its problem takes")
     remark = f"{sought.given_up}\n" if sought.given_up else ""
-    text = profile_text(found, interval(found), sought.rewrite, asked["apply"])
+    reference = Path(asked["reference"])
+    text = profile_text(found, interval(found), sought.rewrite, asked["apply"], reference)
     return Said(text=text + remark)
 
 

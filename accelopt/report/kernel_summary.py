@@ -44,7 +44,7 @@ def portrait_job(payload: Mapping[str, Any]) -> Portrayed:
     size = len(found.run.stream)
     seen = portrait(found)
     if size <= MOST_ASKED:
-        told = briefing(found, problem_bound(found.run.program, found.run.spec))
+        told = briefing(found, problem_bound(found.run.program, found.run.spec, reference))
         update = {"advice": told["advice"], "gaps": told["engines"]}
         seen = portrait(found, interval(found)).model_copy(update=update)
     if not payload["traced"] or size > MOST_TRACED:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from pathlib import Path
 
 from accelopt.kernels.nki.advice import NONE, Rewrite
 from accelopt.kernels.nki.briefing import MEBIBYTE, briefing
@@ -24,12 +25,14 @@ def profile_text(
     interval: LatencyRange | None = None,
     rewrite: Rewrite | None = None,
     apply: str = "",
+    reference: Path | None = None,
 ) -> str:
     """Headline and advice; then the account: what limits the kernel and how near it is to the bound of its
     problem, what-ifs, single aspects, engines, costly lines, the price of instructions, memory, what the
     compiler did, and every counter. What a planner reads is in it. `rewrite` is the kernel by another nest, `apply` the command that carries
-    advice out, but for its number."""
-    told = briefing(found, problem_bound(found.run.program, found.run.spec), rewrite)
+    advice out, but for its number; the bound is by the `reference` where the kernel does not lift."""
+    bound = problem_bound(found.run.program, found.run.spec, reference)
+    told = briefing(found, bound, rewrite)
     parts = [
         _headline(found, interval),
         told["advice"]

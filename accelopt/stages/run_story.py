@@ -8,7 +8,7 @@ from pathlib import Path
 
 from accelopt.agents.experience_text import outcome_text
 from accelopt.experience import Development
-from accelopt.kernels.nki.inspection import WARM
+from accelopt.kernels.nki.devices.simulated import WARM
 from accelopt.nodes import Job, Node
 from accelopt.report.diffs import patch_of
 from accelopt.report.kernel_summary import Portrayed

@@ -14,8 +14,7 @@ from accelopt.errors import ConfigError
 from accelopt.evaluation import Evaluation, Row, Status
 from accelopt.kernels.nki.arguments import argument_of, shaped_outputs
 from accelopt.kernels.nki.devices import KernelFailure
-from accelopt.kernels.nki.devices.simulated import SimulatedDevice, SimulatedExecutable
-from accelopt.kernels.nki.inspection import WARM
+from accelopt.kernels.nki.devices.simulated import WARM, SimulatedDevice, SimulatedExecutable
 from accelopt.kernels.nki.referee.precision import in_single
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.source_lines import Sources

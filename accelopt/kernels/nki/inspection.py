@@ -18,7 +18,7 @@ from accelopt.hardware import Hardware
 from accelopt.kernels.nki.actions.rewrite_for_advice import rewritten
 from accelopt.kernels.nki.briefing import briefing
 from accelopt.kernels.nki.devices import KernelFailure
-from accelopt.kernels.nki.devices.simulated import TRACING, SimulatedDevice
+from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.devices.tracing import arguments_of_json
 from accelopt.kernels.nki.diagnosis import diagnose
 from accelopt.kernels.nki.problem_bound import FoundBound, ProblemBound, problem_bound
@@ -33,8 +33,6 @@ INSPECTION = "accelopt.kernels.nki.inspection:inspect_job"
 BOUND = "accelopt.kernels.nki.inspection:bound_job"
 BRIEFING = "accelopt.kernels.nki.inspection:brief_job"
 WHAT_IF = "accelopt.kernels.nki.inspection:what_if_job"
-WARM = ("accelopt.kernels.nki.inspection", "accelopt.kernels.nki.jobs", *TRACING)
-"""What a process has imported when it is ready to inspect kernels and to judge them."""
 INSPECTION_BYTES = 6 << 30
 LONGEST_QUESTION = 2000  # characters
 QUESTION = re.compile(
@@ -150,7 +148,7 @@ def bound_job(payload: Mapping[str, Any]) -> FoundBound:
         program, core = _traced(payload)
     except (KernelFailure, KernelError):
         return FoundBound()
-    return FoundBound(bound=problem_bound(program, core))
+    return FoundBound(bound=problem_bound(program, core, Path(payload["reference"])))
 
 
 def _profiled(payload: Mapping[str, Any]) -> timing.KernelProfile:

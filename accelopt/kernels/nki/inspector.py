@@ -14,13 +14,13 @@ from accelopt.evaluation import Case, Evaluation, Status
 from accelopt.kernels.language import LanguageOptions
 from accelopt.kernels.nki.arguments import MadeArguments, ParameterFacts, by_parameter
 from accelopt.kernels.nki.devices.kernel_folder import KernelFolder, files_of, kernel_folder
+from accelopt.kernels.nki.devices.simulated import WARM
 from accelopt.kernels.nki.devices.tracing import arguments_to_json
 from accelopt.kernels.nki.inspection import (
     BOUND,
     BRIEFING,
     INSPECTION,
     INSPECTION_BYTES,
-    WARM,
     WHAT_IF,
     Briefing,
 )
@@ -135,10 +135,11 @@ class Inspector:
         known = await in_thread(self.arguments, case, source)
         if not known:
             return None
-        key = self._key(case, source, known)
+        key = self._key(case, source, known, read_text(case.task))
         if (kept := self.shelf.find_row("bound", key, FoundBound)) is not None:
             return kept.bound
-        found = await self.pool.ask(self.call(case, source, known, BOUND), FoundBound)
+        call = self.call(case, source, known, BOUND, reference=str(Path(case.task).resolve()))
+        found = await self.pool.ask(call, FoundBound)
         if not isinstance(found, FoundBound):
             return None
         self.shelf.put("bound", key, found.model_dump(mode="json"))

@@ -6,32 +6,22 @@ and the referee judges what is written, the fastest first.
 
 from __future__ import annotations
 
-import itertools
-import math
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy as np
-
 from accelopt.algorithm import ir
-from accelopt.algorithm.reference_trace import trace_reference
-from accelopt.algorithm.traced_array import NotTraced
 from accelopt.errors import AcceloptError, ConfigError
 from accelopt.evaluation import Evaluation, EvaluationRequest, Row, Status
 from accelopt.hardware import TARGETS, Hardware
-from accelopt.kernels.nki.arguments import argument_of
 from accelopt.kernels.nki.benchmark import relative_tolerance
 from accelopt.kernels.nki.calibration.machine import core_of
-from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.judging import evaluate, trial_store
-from accelopt.kernels.nki.nests.lowering import Interface
 from accelopt.kernels.nki.nests.nest import NotNested, default_nest
 from accelopt.kernels.nki.nests.search import described
 from accelopt.kernels.nki.predicted_times import own_processes
@@ -39,17 +29,11 @@ from accelopt.kernels.nki.problem_bound import problem_bound
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.rescheduling.authorship.numbers import fractions
 from accelopt.kernels.nki.rescheduling.lifted_kernel import Lifted
-from accelopt.kernels.nki.rescheduling.scalar_arguments import (
-    AGAIN,
-    FIRST,
-    assertion_message,
-    stand_in,
-)
+from accelopt.kernels.nki.rescheduling.lifted_reference import lifted_reference
 from accelopt.kernels.nki.rescheduling.schedule_candidates import ScheduledKernel, searched
 from accelopt.sandbox.progress import note
 from accelopt.sim.dialects.dialect import Dialect
 from accelopt.sim.timing import latencies
-from accelopt.store import read_text
 
 LARGEST = 3e38
 """In place of infinity: exp of its negative is 0, and it is a number of fp32."""
@@ -101,7 +85,7 @@ def write_kernel(
     problem, target = Reference(reference), core.name
     inputs = problem.inputs(0)
     given = problem.kernel_inputs(inputs)
-    lifted = lifted_reference(reference, inputs, given, dialect, target)
+    lifted = lifted_reference(reference, inputs, given, dialect, target, kernel_name(reference))
 
     def texts(made: str) -> list[str]:
         return [fractions(documented(made, reference, lifted))]
@@ -118,7 +102,7 @@ def fastest_kernel(
     target = core.name
     note("searching for the fastest schedule")
     with own_processes(lifted.arguments, target) as times:
-        found = searched(lifted, target, times)
+        found = searched([lifted], target, times)
     offers = (*found.offers, *plainest(lifted, target))
     if not offers:
         raise ConfigError(f"no kernel of {given} is written: {found.refusal}")
@@ -146,7 +130,7 @@ def fastest_kernel(
             latency_ms=offer.predicted_ms
             if core == TARGETS[target] and offer.predicted_ms
             else latencies(program, [core])[0],
-            bound_ms=problem_bound(program, core).latency_ms,
+            bound_ms=problem_bound(program, core, reference).latency_ms,
             sentence=offer.sentence,
             schedule=offer.nest.model_dump(mode="json", exclude_defaults=True),
             verdict=verdict,
@@ -163,67 +147,6 @@ def plainest(lifted: Lifted, target: str) -> tuple[ScheduledKernel, ...]:
     except NotNested:
         return ()
     return (ScheduledKernel(nest, described(nest), kernel.source, 0.0, kernel.price.moved),)
-
-
-def lifted_reference(
-    reference: Path, inputs: Sequence[Any], given: Sequence[Any], dialect: Dialect, target: str
-) -> Lifted:
-    """What a reference computes, called with `given`, the kernel's inputs. Plain numbers stay
-    parameters where a kernel takes any; others are asked for by an assert. Raises ConfigError."""
-    source = read_text(reference)
-    arguments = tuple(argument_of(value) for value in given)
-    plain = [v for v in inputs if not isinstance(v, np.ndarray)]
-    name = kernel_name(reference)
-
-    def lifted(free: Sequence[int], first: int) -> Lifted:
-        stands = {n: stand_in(plain[n], n, first) for n in free}
-        given = with_numbers(inputs, stands)
-        ranked = dialect == "nki"  # of equal elements neuronxcc finds one position
-        found = trace_reference(reference, source, given, ranked_places=ranked)
-        if len(arguments) != len(found.parameters):
-            raise ConfigError(
-                f"{reference}: transform_to_nki_inputs depends on numbers of its inputs"
-            )
-        pairs = zip(found.parameters, arguments, strict=True)
-        own = [(n, v) for n, v in pairs if not isinstance(v, TensorArgument)]
-        asserts = tuple(assertion_message(*pair) for n, pair in enumerate(own) if n not in stands)
-        names = {stand: own[n][0] for n, stand in stands.items()}
-        interface = Interface(", ".join(found.parameters), names, False, name, asserts)
-        return Lifted(finite(found.algorithm), interface, (), dialect, arguments)
-
-    def takes_any(n: int) -> bool:
-        try:
-            one, other = lifted([n], FIRST), lifted([n], AGAIN)
-            one._replace(twins=(other,)).lowered(default_nest(one.algorithm, target), target)
-        except (NotTraced, NotNested):
-            return False
-        return True
-
-    try:
-        free = [n for n, v in enumerate(plain) if type(v) is float and takes_any(n)]
-        found = lifted(free, FIRST)
-        return found._replace(twins=(lifted(free, AGAIN),) if free else ())
-    except NotTraced as refusal:
-        raise ConfigError(str(refusal)) from None
-
-
-def with_numbers(inputs: Sequence[Any], numbers: Mapping[int, float]) -> list[Any]:
-    """The inputs with others for some of the plain values, which are counted apart from arrays."""
-    count = itertools.count()
-    return [v if isinstance(v, np.ndarray) else numbers.get(next(count), v) for v in inputs]
-
-
-def finite(algorithm: ir.Algorithm) -> ir.Algorithm:
-    """The Algorithm with the largest numbers that are safe to compute with for infinities: no
-    instruction takes those."""
-
-    def number(part: ir.Expression) -> ir.Expression | None:
-        if isinstance(part, ir.Constant) and math.isinf(part.value):
-            return ir.Constant(math.copysign(LARGEST, part.value))
-        return None
-
-    made = tuple(ir.with_changes(definition, number) for definition in algorithm.definitions)
-    return replace(algorithm, definitions=made)
 
 
 def kernel_name(reference: Path) -> str:

@@ -16,10 +16,10 @@ from accelopt.evaluation import Row
 from accelopt.kernels.nki.arguments import argument_of
 from accelopt.kernels.nki.devices.protocol import KernelFailure
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
-from accelopt.kernels.nki.kernel_from_reference import with_numbers
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.kernels.nki.referee.reference import Reference
+from accelopt.kernels.nki.rescheduling.lifted_reference import with_numbers
 from accelopt.kernels.nki.rescheduling.scalar_arguments import FIRST, stand_in
 from accelopt.sandbox.workers import Call, Fault, perform
 from accelopt.store import read_text

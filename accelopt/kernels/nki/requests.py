@@ -11,8 +11,7 @@ from accelopt.kernels.nki.arguments import MadeArguments, by_parameter
 from accelopt.kernels.nki.devices import trainium
 from accelopt.kernels.nki.devices.kernel_folder import files_of
 from accelopt.kernels.nki.devices.protocol import KernelFailure
-from accelopt.kernels.nki.devices.simulated import SimulatedDevice
-from accelopt.kernels.nki.inspection import WARM
+from accelopt.kernels.nki.devices.simulated import WARM, SimulatedDevice
 from accelopt.kernels.nki.problem_bound import ProblemBound, problem_bound
 from accelopt.sandbox import workers
 from accelopt.sandbox.workers import Call, Fault, Pool, as_evaluation

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kernel_heads import function_of, neuronxcc_kernel
+from kernel_heads import function_of, neuronxcc_kernel, numpy_reference
 
 from accelopt import measured
 from accelopt.algorithm.ir import Algorithm
@@ -183,6 +183,22 @@ nl.store(out, nl.load(table[rows, nl.arange(table.shape[1])[None, :]]))
     moved = (2 * 128 * 512 + 128) * 4
     assert bound.latency_ms * 1e6 == pytest.approx(moved / TARGETS["trn1"].hbm_limit)
     assert "from what the kernel computes: bytes" in bound.sentence(1.0)
+
+
+def test_the_reference_says_the_bound_of_a_kernel_that_does_not_lift(tmp_path):
+    """Found on a paged decode whose mask is a constant array, and on blocks of which lifting took 60 s: a bound of the
+    outputs alone."""
+    path = tmp_path / "reference.py"
+    path.write_text(numpy_reference("np.abs(a)", a=(128, 512)))
+    text = function_of()("""
+bits = nl.load(a).view(nl.int32)
+nl.store(out, nl.bitwise_and(bits, 0x7FFFFFFF).view(nl.float32))
+""")
+    program, spec = traced(text, (128, 512)), TARGETS["trn1"]
+    alone, bound = problem_bound(program, spec), problem_bound(program, spec, path)
+    assert alone.unlifted and not bound.unlifted
+    assert bound.latency_ms == pytest.approx(2 * alone.latency_ms)
+    assert "from what the reference computes: bytes" in bound.sentence(1.0)
 
 
 def flops(algorithm: Algorithm) -> int:

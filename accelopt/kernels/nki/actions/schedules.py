@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 
 from accelopt.concurrency import in_thread
 from accelopt.errors import AcceloptError, internal_error
@@ -32,7 +33,7 @@ from accelopt.kernels.nki.rescheduling.schedule_candidates import (
 from accelopt.kernels.nki.text_without_paths import placeless
 from accelopt.nodes import Action, Node, Reschedule
 from accelopt.sim.errors import NOWHERE
-from accelopt.store import content_key, write_atomically
+from accelopt.store import content_key, read_text, write_atomically
 from accelopt.time_limits import THREAD_SECONDS
 
 NESTS = "nests"
@@ -122,9 +123,9 @@ class Scheduling:
         return primitive_answers.nest_of(known, lifted, self.target, found)
 
     def _offers(self, node: Node) -> Sequence[ScheduledKernel]:
-        """The kernels that an earlier search found for one, the fastest first."""
+        """The kernels that an earlier search found by nests of one, the fastest first."""
         kept = self._kept(self._key(node, self.inspector.arguments(node.case, node.source)))
-        return kept.offers if kept else ()
+        return [o for o in kept.offers if not o.from_reference] if kept else ()
 
     async def _predicted(self, case: Case, source: str) -> float | str:
         """The milliseconds that a kernel is predicted to take, or why the core refuses it."""
@@ -154,8 +155,9 @@ class Scheduling:
             shelf, author = self.inspector.shelf, _author(node)
             try:
                 found = offered(
-                    node.source, path, arguments, self.target, shelf, times, author, self.lnc
-                )
+                    node.source, path, arguments, self.target, shelf, times, author, self.lnc,
+                    Path(node.case.task),
+                )  # fmt: skip
                 found = found._replace(refusal=placeless(found.refusal, path))
                 self.inspector.shelf.put_row("schedules", key, ScheduledKernels, found)
             except (AcceloptError, OSError):
@@ -193,8 +195,9 @@ class Scheduling:
 
     def _key(self, node: Node, arguments: Mapping[str, ParameterFacts]) -> str:
         return self.inspector.key(
-            node.case, node.source, _author(node), repr(arguments), self.target, str(self.lnc)
-        )
+            node.case, node.source, _author(node), repr(arguments), self.target, str(self.lnc),
+            read_text(node.case.task),
+        )  # fmt: skip
 
     def _times(
         self,

@@ -67,6 +67,8 @@ TRACING = (
     *sorted({*ALIASES.values(), *STANDALONE.values()}),
     "ml_dtypes",
 )
+WARM = ("accelopt.kernels.nki.inspection", "accelopt.kernels.nki.jobs", *TRACING)
+"""What a process has imported when it is ready to inspect kernels and to judge them."""
 """What a child has imported when it is ready to trace kernels."""
 
 

@@ -16,9 +16,14 @@ from accelopt.algorithm.canonical_rewriting import rewritten, whole
 from accelopt.algorithm.choice_cells import by_fewest_cuts
 from accelopt.algorithm.deep_recursion import deep_recursion
 from accelopt.algorithm.definitions import DefinedOutput, UndefinedOutput, algorithm_of
-from accelopt.algorithm.element_work import element_work
+from accelopt.algorithm.element_work import (
+    LEAST_COMPUTED_AGAIN,
+    LEAST_SHORTER,
+    element_work,
+    expressions,
+)
 from accelopt.algorithm.index import Axis, Index, index_of
-from accelopt.algorithm.ir import Algorithm, Array, expressions_of, reads_in, walk
+from accelopt.algorithm.ir import Algorithm, Array, reads_in
 from accelopt.algorithm.loop_results import settled
 from accelopt.algorithm.value_nodes import REMAINING, Application, Element, Undefined, Value, every
 from accelopt.kernels.nki.lift.failure import NotLifted
@@ -31,10 +36,6 @@ from accelopt.time_limits import LIFT_SECONDS
 
 LEAST_KEPT = 40
 """Expressions from which on a kernel is lifted by way of its arrays in HBM, too."""
-LEAST_SHORTER = 1.5
-"""Times as many expressions as by way of arrays are too many: they compute elements again."""
-LEAST_COMPUTED_AGAIN = 1.25
-"""Times as many functions of elements as with tiles as definitions are too many."""
 
 
 class LiftedProgram(NamedTuple):
@@ -73,11 +74,11 @@ def lift_with_lines(
             # What would be computed where it is looked up would be computed once for each that does.
             looked_up = _handed_on(program, looked_up=True)
             found = _lifted(program, seconds, strict, looked_up)
-            size, roll = _parts(found.algorithm), True
+            size, roll = expressions(found.algorithm), True
             kept = _handed_on(program)
             if size > LEAST_KEPT and kept != looked_up:
                 by_arrays = _lifted(program, seconds, strict, kept, roll=False)
-                if _parts(by_arrays.algorithm) * LEAST_SHORTER < size:
+                if expressions(by_arrays.algorithm) * LEAST_SHORTER < size:
                     found, looked_up, roll = by_arrays, kept, False
             return found if strict else _with_tiles(program, seconds, found, looked_up, roll)
         except RecursionError:
@@ -252,15 +253,6 @@ def _handed_on(program: Program, *, looked_up: bool = False) -> frozenset[Tensor
     read = {access.tensor for access in reads if access.indirect or not looked_up}
     own = {*program.arguments, *program.results}
     return frozenset(t for t in read - own if not t.buffer.on_chip and t.data is None)
-
-
-def _parts(algorithm: Algorithm) -> int:
-    """How many expressions an Algorithm is made of."""
-    return sum(
-        sum(1 for _ in walk(expression))
-        for definition in algorithm.definitions
-        for expression in expressions_of(definition)
-    )
 
 
 def _output_axes(program: Program, tensor: Tensor, shape: Sequence[int]) -> tuple[Axis, ...]:

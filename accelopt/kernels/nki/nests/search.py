@@ -65,10 +65,12 @@ class FoundNests:
     refused: dict[str, int] = field(default_factory=dict)
 
 
-class _Search:
+class NestSearch:
+    """Times a few nests of an Algorithm to begin with, and single changes of the fastest until none gains 2%."""
+
     def __init__(
-        self, algorithm: Algorithm, interface: Interface, target: str, dialect: Dialect,
-        times: Times,
+        self, algorithm: Algorithm, interface: Interface = Interface(), target: str = "trn1",  # noqa: B008  (immutable)
+        dialect: Dialect = "neuronxcc", *, times: Times,
     ) -> None:  # fmt: skip
         self.algorithm = algorithm
         self.interface = interface
@@ -81,6 +83,8 @@ class _Search:
         self.seen: set[object] = set()
         """The kernels that were timed."""
         self.asked: set[Nest] = set()
+        self.apart: list[Nest] | None = None
+        """The nests that are searched on their own, when the others were begun with."""
         self.prices = Prices(algorithm, target, dialect, interface)
 
     def priced(self, nests: Iterable[Nest]) -> list[tuple[Nest, Price]]:
@@ -130,24 +134,37 @@ class _Search:
         """The least simulated time."""
         return self.found.timed[0].latency_ms if self.found.timed else math.inf
 
+    def first(self) -> float:
+        """The least simulated time of the nests to begin with, without those on their own."""
+        if self.apart is None:
+            starts = list(starting_nests(self.algorithm, self.target, self.prices))
+            self.apart = [
+                n for n in starts if n.diagonals or shares_what_is_summed(self.algorithm, n)
+            ]
+            self.start([nest for nest in starts if nest not in self.apart])
+        return self.best
+
     def run(self) -> FoundNests:
         """All of it; from nests with batches side by side, and with diagonals, on their own, so that neither crowds
         out the others."""
-        starts = list(starting_nests(self.algorithm, self.target, self.prices))
-        apart = [n for n in starts if n.diagonals or shares_what_is_summed(self.algorithm, n)]
-        self.descend([nest for nest in starts if nest not in apart])
+        self.first()
+        self.descend()
         self.known, first, self.found.timed = self.best, self.found.timed, []
-        if apart:
-            self.descend(apart)
+        if self.apart:
+            self.start(self.apart)
+            self.descend()
         self.found.timed = sorted([*first, *self.found.timed], key=lambda timed: timed.latency_ms)
         return self.found
 
-    def descend(self, starts: list[Nest]) -> None:
-        """Times some nests to begin with, and what single primitives make of the fastest."""
+    def start(self, starts: list[Nest]) -> None:
+        """Times some nests to begin with."""
         if self.interface.cores > 1:
             halved = (m for n in starts for m in on_two_cores(self.algorithm, n, self.target))
             self.begin([nest for nest, _ in self.priced(halved)])
         self.begin(starts)
+
+    def descend(self) -> None:
+        """Times what single primitives make of the fastest."""
         if not self.found.timed:
             return
         self.time_with(static=True)
@@ -330,18 +347,6 @@ def with_operands_resident(algorithm: Algorithm, nest: Nest) -> Nest:
                     if not lying & {axis.name for axis in axes_of(operand)}
                 ]
     return nest.model_copy(update={"resident": tuple(pairs)})
-
-
-def search_nests(
-    algorithm: Algorithm,
-    interface: Interface = Interface(),  # noqa: B008  (immutable)
-    target: str = "trn1",
-    dialect: Dialect = "neuronxcc",
-    *,
-    times: Times,
-) -> FoundNests:
-    """Times a few nests to begin with, and single changes of the fastest until none gains 2%."""
-    return _Search(algorithm, interface, target, dialect, times).run()
 
 
 def described(nest: Nest) -> str:

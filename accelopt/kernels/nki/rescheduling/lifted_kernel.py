@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -31,8 +31,10 @@ from accelopt.kernels.nki.rescheduling.authorship.author import Author
 from accelopt.kernels.nki.rescheduling.scalar_arguments import (
     AGAIN,
     FIRST,
+    SIGNS,
+    PlainArguments,
     asked,
-    assertion_message,
+    pinned,
     plain_arguments,
     stand_in,
 )
@@ -45,7 +47,8 @@ from accelopt.sim.timing.compiler.cores import by_core
 
 class Lifted(NamedTuple):
     """What a kernel computes, and how it is called. `twins` are the same with other numbers for its
-    plain arguments, where it has some: a kernel by schedule must not depend on which were drawn."""
+    plain arguments, where it has some: a kernel by schedule must not depend on which were drawn. `from_reference` says
+    that the Algorithm is the reference's."""
 
     algorithm: Algorithm
     interface: Interface
@@ -54,6 +57,7 @@ class Lifted(NamedTuple):
     arguments: tuple[KernelArgument, ...] = ()  # without data, with what stands for plain ones
     author: Author | None = None
     lines: Mapping[str, SourceLine] = {}
+    from_reference: bool = False
 
     def lowered(self, nest: Nest, target: str = "trn1") -> Lowered:
         """The kernel by a nest, in the dialect of the kernel that was lifted. Raises NotNested."""
@@ -114,14 +118,26 @@ def lifted_kernel(
         free = called.free(all_asked=True)
         lifted = called.near(free)
     twins, asserts = called.twins(lifted, free)
-    name = lifted.interface.name
-    written_into = author if _has(author, name) else source
-    shapes = {parameter: what.shape for parameter, what in called.plain.facts.items()}
     return lifted._replace(
         interface=lifted.interface._replace(asserts=asserts),
         twins=twins,
-        author=Author(written_into, name, shapes),
+        author=author_of(source, author, lifted.interface.name, called.plain),
     )
+
+
+def author_of(source: str, author: str, name: str, plain: PlainArguments) -> Author:
+    """Who wrote the kernel `name`: the module `author`, if it has it, or `source`."""
+    shapes = {parameter: what.shape for parameter, what in plain.facts.items()}
+    return Author(author if _has(author, name) else source, name, shapes)
+
+
+def function_of(source: str, program: Program) -> KernelFunction:
+    """The function that a trace says is the kernel. Raises NotLifted where it is in another file:
+    a kernel by schedule has no place there."""
+    try:
+        return traced_function(source, program.source.line)
+    except NoKernel as error:
+        raise NotLifted(str(error)) from None
 
 
 def _with_updates(algorithm: Algorithm, program: Program) -> Algorithm:
@@ -172,7 +188,7 @@ class _Called:
             )
             program = self.device.compile(str(self.path), arguments).program
             names = {value: name for name, value in numbers.items()}
-            function = self._function(program)
+            function = function_of(self.source, program)
             interface = Interface(
                 signature(function), names, program.returns_sequence, function.name,
                 cores=len(by_core(program, TARGETS[self.device.target])),
@@ -183,14 +199,6 @@ class _Called:
                 _with_updates(algorithm, program), interface, (), dialect, arguments, lines=lines
             )
         return self._lifted[key]
-
-    def _function(self, program: Program) -> KernelFunction:
-        """The function that a trace says is the kernel. Raises NotLifted where it is in another file:
-        a kernel by schedule has no place there."""
-        try:
-            return traced_function(self.source, program.source.line)
-        except NoKernel as error:
-            raise NotLifted(str(error)) from None
 
     # Which values are no others than those drawn.
 
@@ -253,27 +261,18 @@ class _Called:
     ) -> tuple[tuple[Lifted, ...], tuple[str, ...]]:
         """The kernel with other numbers, and asserts on those for which another kernel by schedule
         would be written. Where signs do not matter, the twin has the other ones."""
-        asserts = list(self._pinned(free))
+        asserts = list(pinned(self.plain, free))
         if not free:
             return (), tuple(asserts)
         alike = self._holds(lifted, free, free, self._same_text)
         signed = () if alike else self._signed(lifted, free)
-        asserts += [asked(n, *_SIGNS[self.plain.numbers[n] >= 0]) for n in signed]
+        asserts += [asked(n, *SIGNS[self.plain.numbers[n] >= 0]) for n in signed]
         for name in free:
             for number in (0, 1) if self.plain.branches else ():
                 positive = name in signed and number == 0
                 if not positive and not self._takes(lifted, name, float(number)):
                     asserts.append(asked(name, f"!= {number}", f"not be {number}"))
         return (self.near(free, AGAIN, free if alike else ()),), tuple(asserts)
-
-    def _pinned(self, free: tuple[str, ...]) -> Iterator[str]:
-        """Asserts on arguments that have to be what they were drawn as."""
-        for name, value in self.plain.values.items():
-            if name not in free and name in self.plain.read:
-                yield assertion_message(name, value)
-        for name, text in self.plain.texts.items():
-            if name in self.plain.read:
-                yield asked(name, f"== {text}", f"be {text.replace(chr(34), chr(39))}")
 
     def _signed(self, lifted: Lifted, free: tuple[str, ...]) -> tuple[str, ...]:
         """The arguments whose sign matters, or of which that is not known."""
@@ -308,9 +307,6 @@ class _Called:
         except (KernelFailure, NotLifted):
             return True
         return self._same(lifted, other)
-
-
-_SIGNS = {True: ("> 0", "be positive"), False: ("< 0", "be negative")}
 
 
 def _has(source: str, name: str) -> bool:

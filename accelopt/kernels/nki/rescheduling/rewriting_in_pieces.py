@@ -17,7 +17,7 @@ from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.nests.lowering import Interface, lower_part
 from accelopt.kernels.nki.nests.nest import Nest
-from accelopt.kernels.nki.nests.search import described, search_nests
+from accelopt.kernels.nki.nests.search import NestSearch, described
 from accelopt.kernels.nki.predicted_times import Times, own_processes
 from accelopt.kernels.nki.rescheduling.liftable_statements import (
     Opaque,
@@ -26,11 +26,7 @@ from accelopt.kernels.nki.rescheduling.liftable_statements import (
     pieces,
     with_pieces,
 )
-from accelopt.kernels.nki.rescheduling.scalar_arguments import (
-    asked,
-    assertion_message,
-    plain_arguments,
-)
+from accelopt.kernels.nki.rescheduling.scalar_arguments import pinned, plain_arguments
 from accelopt.parsing import parse_python
 from accelopt.sim.dialects.dialect import Dialect, dialect_of_source
 from accelopt.store import content_key
@@ -77,9 +73,7 @@ def rewritten_in_pieces(
         for name, what in plain.facts.items()
         if what.shape
     ]
-    first += [assertion_message(n, v) for n, v in plain.values.items() if n in plain.read]
-    first += [asked(n, f"== {t}", f"be {t.replace(chr(34), chr(39))}") for n, t in plain.texts.items()
-              if n in plain.read]  # fmt: skip
+    first += pinned(plain)
     missing = _missing_modules(source, dialect)
     best = [
         [(piece, _fastest(piece, target, dialect, shelf)) for piece in group]
@@ -121,7 +115,7 @@ def _fastest(
         return kept[0] if kept else None
     values = [TensorArgument(array.given, array.dtype) for array in piece.algorithm.inputs]
     with own_processes(values, target) as times:
-        found = search_nests(piece.algorithm, Interface(), target, dialect, times=times)
+        found = NestSearch(piece.algorithm, Interface(), target, dialect, times=times).run()
     right = found.timed and found.timed[0].latency_ms < math.inf
     nest = found.timed[0].nest if right else None
     if shelf:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +23,7 @@ STEP = 2.0**-20
 """Stands-in for plain arguments are off by odd multiples of this: near them, and nobody's number."""
 FIRST, AGAIN = 12583, 17389
 """The multiples for the first plain argument, in a kernel and in its twin."""
+SIGNS = {True: ("> 0", "be positive"), False: ("< 0", "be negative")}
 _PLAIN = (float, int, str, type(None))
 
 
@@ -141,3 +142,13 @@ def assertion_message(name: str, value: PlainValue) -> str:
     alone = value is None or isinstance(value, bool)
     said = repr(value).replace('"', "'")
     return asked(name, f"{'is' if alone else '=='} {value!r}", f"be {said}")
+
+
+def pinned(plain: PlainArguments, free: Sequence[str] = ()) -> Iterator[str]:
+    """Asserts on arguments that have to be what they were drawn as: all that are read but for those that are `free`."""
+    for name, value in plain.values.items():
+        if name not in free and name in plain.read:
+            yield assertion_message(name, value)
+    for name, text in plain.texts.items():
+        if name in plain.read:
+            yield asked(name, f"== {text}", f"be {text.replace(chr(34), chr(39))}")

@@ -5,22 +5,27 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from accelopt.algorithm.element_work import computes_less
 from accelopt.caches import VerdictCache, package_key
 from accelopt.kernels.nki.arguments import ParameterFacts as Given
 from accelopt.kernels.nki.devices.protocol import KernelFailure
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, default_nest
-from accelopt.kernels.nki.nests.search import FoundNests, described, search_nests
+from accelopt.kernels.nki.nests.search import HOPELESS, FoundNests, NestSearch, described
 from accelopt.kernels.nki.predicted_times import NOT_KNOWN, Times, own_processes
 from accelopt.kernels.nki.rescheduling.any_rows import for_any_rows
 from accelopt.kernels.nki.rescheduling.lifted_kernel import Lifted, lifted_kernel
+from accelopt.kernels.nki.rescheduling.lifted_reference import reference_of_kernel
 from accelopt.kernels.nki.rescheduling.rewriting_in_pieces import rewritten_in_pieces
 from accelopt.nodes import Action, Change, Reschedule, made
 from accelopt.store import content_key
+from accelopt.time_limits import LIFT_SECONDS, SOON_SECONDS
 
 MOST_OFFERED = 3
 MOST_REASONS = 3
@@ -29,13 +34,14 @@ UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 class ScheduledKernel(NamedTuple):
     """A kernel by schedule, not verified yet; `predicted_ms` is simulated, `moved_bytes` what it
-    moves from and to HBM by the closed form."""
+    moves from and to HBM by the closed form. One `from_reference` schedules the reference's Algorithm."""
 
     nest: Nest
     sentence: str
     source: str
     predicted_ms: float
     moved_bytes: int
+    from_reference: bool = False
 
 
 class ScheduledKernels(NamedTuple):
@@ -112,35 +118,64 @@ def offered(
     times: Times | None = None,
     author: str = "",
     lnc: int = 1,
+    reference: Path | None = None,
 ) -> ScheduledKernels:
     """The fastest schedules of the kernel `source`, which lies at `path`. `given` has shape and
     format of what is passed for each parameter; a plain number has no dimensions. What a search
     came to is kept on the `shelf`. `times` predicts; without it the search does so by itself.
     `author` is the module that the kernels are written into, where that is not `source`; they may use `lnc`
-    cores of a logical one."""
+    cores of a logical one. Where its `reference` computes less than a kernel, or the kernel does not lift as a whole, the
+    reference's Algorithm is scheduled too."""
     if not given:
         return ScheduledKernels(refusal="the shapes of the kernel's arguments are not known")
+    starts, refusal = list[Lifted](), ""
     try:
-        lifted = lifted_kernel(source, path, given, target, author).on_cores(lnc)
-        # Kernels that compute the same, in whatever way, are searched once.
-        called = repr((lifted.interface, lifted.dialect))
-        same = (lifted.algorithm.to_json(), called, target, package_key())
-        key = content_key(*same)
-        kept = shelf.find_row("searches", key, ScheduledKernels) if shelf else None
-        if kept is not None:
-            return _authored(lifted, kept)
-    except NotLifted as refusal:
-        return _in_pieces(source, path, given, target, shelf, times, str(refusal))
-    except KernelFailure as refusal:
-        return ScheduledKernels(refusal=str(refusal))
-    if times is None:
-        with own_processes(lifted.arguments, target) as times:
-            result = searched(lifted, target, times)
-    else:
-        result = searched(lifted, target, times)
-    if shelf:
-        shelf.put_row("searches", key, ScheduledKernels, result)
-    return _authored(lifted, result)
+        starts.append(lifted_kernel(source, path, given, target, author))
+    except NotLifted as error:
+        refusal = str(error)
+    except KernelFailure as failure:
+        return ScheduledKernels(refusal=str(failure))
+    if reference is not None:
+        with suppress(NotLifted, KernelFailure):
+            seconds = LIFT_SECONDS if refusal else SOON_SECONDS
+            other = reference_of_kernel(
+                source, path, given, reference, target, author, shelf, seconds
+            )
+            if refusal or computes_less(other.algorithm, starts[0].algorithm):
+                starts.append(other)
+    found = ScheduledKernels(refusal)
+    if refusal:
+        found = _in_pieces(source, path, given, target, shelf, times, refusal)
+    if not starts:
+        return found
+    starts = [start.on_cores(lnc) for start in starts]
+    # Kernels that compute the same, in whatever way, are searched once.
+    called = (repr((one.interface, one.dialect, one.from_reference)) for one in starts)
+    key = content_key(*(s.algorithm.to_json() for s in starts), *called, target, package_key())
+    whole = shelf.find_row("searches", key, ScheduledKernels) if shelf else None
+    if whole is None:
+        if times is None:
+            with own_processes(starts[0].arguments, target) as times:
+                whole = searched(starts, target, times)
+        else:
+            whole = searched(starts, target, times)
+        if shelf:
+            shelf.put_row("searches", key, ScheduledKernels, whole)
+    made = [o._replace(source=starts[0].authored(o.source)) for o in whole.offers]
+    offers = fastest_of([found.offers, made])
+    if not refusal or (offers and offers[0].from_reference):
+        refusal = whole.refusal
+    return ScheduledKernels(refusal, offers, Counter(found.counts) + Counter(whole.counts))
+
+
+def fastest_of(groups: Sequence[Sequence[ScheduledKernel]]) -> tuple[ScheduledKernel, ...]:
+    """The fastest kernels of some groups, with the first of each: the referee may accept those of one alone."""
+    firsts, rest = (
+        [o for group in groups for o in group[own]] for own in (slice(1), slice(1, None))
+    )
+    rest.sort(key=lambda offer: offer.predicted_ms)
+    kept = [*firsts, *rest][: max(MOST_OFFERED, len(firsts))]
+    return tuple(sorted(kept, key=lambda offer: offer.predicted_ms))
 
 
 def _in_pieces(
@@ -157,9 +192,31 @@ def _in_pieces(
     return ScheduledKernels(refusal, offers, counts)
 
 
-def searched(lifted: Lifted, target: str, times: Times) -> ScheduledKernels:
-    """The fastest nests, and why there are none where that is so."""
-    found = search_nests(lifted.algorithm, lifted.interface, target, lifted.dialect, times=times)
+def searched(starts: Sequence[Lifted], target: str, times: Times) -> ScheduledKernels:
+    """The fastest nests of a kernel, and why there are none where that is so: of the first of some Algorithms, and of
+    those after it up to the one of which the nests to begin with are fastest. Of others that begin much slower only the
+    nests to begin with are timed."""
+    searches = [
+        NestSearch(one.algorithm, one.interface, target, one.dialect, times=times) for one in starts
+    ]
+    firsts = [search.first() for search in searches] if len(searches) > 1 else [0.0]
+    chosen = [*zip(searches, firsts, strict=True)][: firsts.index(min(firsts)) + 1]
+    near = HOPELESS * min(firsts)
+    found = [search.run() if first <= near else search.found for search, first in chosen]
+    offers = fastest_of(
+        [_written(*pair, target, times) for pair in zip(starts, found, strict=False)]
+    )
+    priced = sum(one.found.priced for one in searches)
+    timed = sum(len(one.found.timed) for one in searches)
+    counts = {"priced": priced, "timed": timed, **found[-1].refused}
+    refusal = "" if offers else _refusal(starts[0], found[0], target)
+    return ScheduledKernels(refusal, offers, counts)
+
+
+def _written(
+    lifted: Lifted, found: FoundNests, target: str, times: Times
+) -> Sequence[ScheduledKernel]:
+    """The kernels by the fastest nests of an Algorithm."""
     offers: list[ScheduledKernel] = []
     for timed in found.timed[:MOST_OFFERED]:
         if timed.latency_ms == math.inf:
@@ -176,12 +233,13 @@ def searched(lifted: Lifted, target: str, times: Times) -> ScheduledKernels:
                 written, kernel, ms = lifted.rerolled(), shorter, own
         source = for_any_rows(written, timed.nest, kernel.source, target)
         said = described(timed.nest)
-        offers.append(ScheduledKernel(timed.nest, said, source, ms, kernel.price.moved))
+        if lifted.from_reference:
+            said = f"Written from the reference{said.removeprefix('Rewrite')}"
+        offers.append(
+            ScheduledKernel(timed.nest, said, source, ms, kernel.price.moved, lifted.from_reference)
+        )
     offers.sort(key=lambda offer: offer.predicted_ms)
-    counts = {"priced": found.priced, "timed": len(found.timed), **found.refused}
-    return ScheduledKernels(
-        "" if offers else _refusal(lifted, found, target), tuple(offers), counts
-    )
+    return offers
 
 
 def _refusal(lifted: Lifted, found: FoundNests, target: str) -> str:
@@ -199,12 +257,6 @@ def _refusal(lifted: Lifted, found: FoundNests, target: str) -> str:
         )
     most = sorted(found.refused, key=found.refused.__getitem__, reverse=True)[:MOST_REASONS]
     return "; ".join(most) or NOT_KNOWN
-
-
-def _authored(lifted: Lifted, found: ScheduledKernels) -> ScheduledKernels:
-    """ScheduledKernels for one of the kernels that compute the same."""
-    offers = tuple(o._replace(source=lifted.authored(o.source)) for o in found.offers)
-    return found._replace(offers=offers)
 
 
 def _saving(before: float, after: float) -> str:

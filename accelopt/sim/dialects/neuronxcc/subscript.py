@@ -390,7 +390,8 @@ def _variable_slice() -> KernelError:
     return KernelAssertionError(
         "variable_slice",
         "slice with variable size is not supported.",
-        "Use a constant length, nl.ds(start, size), and a mask for the last tile.",
+        "Use a constant length, nl.ds(start, size), and a mask for the last tile, or nl.static_range "
+        "for the loop whose index the size depends on: range, too, runs a loop's body once for all iterations.",
     )
 
 
