@@ -149,7 +149,8 @@ class _Overlap:
         return False
 
     def place(self) -> None:
-        """Has each unit start when what it takes is there and its engines are free in all rounds."""
+        """Has each unit start when what it takes is there and its engines are free in all rounds; loads stand before
+        the first that takes them, so that their tiles are there for few rounds."""
         taken: dict[str, list[tuple[float, float]]] = {}
         for n, unit in enumerate(self.units):
             earliest = 0.0
@@ -159,6 +160,10 @@ class _Overlap:
                 elif unit.written & other.named:
                     earliest = max(earliest, other.issued)
             unit.start = self.free(unit, earliest, taken)
+        for n, unit in enumerate(self.units):
+            takers = [o.issued for o in self.units[n + 1 :] if unit.written & o.named]
+            if "dma" in unit.costs and not unit.spans and takers:
+                unit.start = min(takers)
 
     def end(self, unit: _Unit) -> float:
         """When others have what a unit makes."""

@@ -30,7 +30,7 @@ from accelopt.kernels.nki.nests.read_ranges import (
 from accelopt.kernels.nki.nests.scale_and_shift import factor_shared, scaled_and_shifted
 from accelopt.kernels.nki.nests.separable_windows import windows_separated
 from accelopt.kernels.nki.nests.shared_element_functions import functions_shared
-from accelopt.kernels.nki.nests.shared_expressions import expressions_shared
+from accelopt.kernels.nki.nests.shared_expressions import expressions_shared, results_read
 from accelopt.kernels.nki.nests.term_sums import decided, is_short
 
 RECOGNISED = ("gelu_apprx_tanh", "gelu", "gelu_apprx_sigmoid", "silu", "softplus", "mish", "sigmoid",
@@ -66,7 +66,8 @@ def prepared(algorithm: ir.Algorithm) -> ir.Algorithm:
     that stay as an input has them."""
     algorithm = with_changes_alone(algorithm, _without_unread(algorithm, 1).definitions)
     definitions = tuple(_rewritten(d, _recognised) for d in map(_unrounded, algorithm.definitions))
-    definitions = tuple(part for d in map(decided, definitions) for part in _in_two(d))
+    algorithm = results_read(replace(algorithm, definitions=definitions))
+    definitions = tuple(part for d in map(decided, algorithm.definitions) for part in _in_two(d))
     definitions = tuple(
         _rewritten(d, lambda e: shared_conditions(fewer_conditions(e))) for d in definitions
     )

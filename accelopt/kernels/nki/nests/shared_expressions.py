@@ -41,10 +41,10 @@ def expressions_shared(algorithm: ir.Algorithm) -> ir.Algorithm:
         orders = dict.fromkeys(_in_order(algorithm, inputs) for inputs in (0, LAST))
         made = min((_shared(one) for one in orders), key=_length)
         algorithm = made if _length(made) * LEAST_SHORTER < _length(algorithm) else algorithm
-    return _results_read(algorithm)
+    return results_read(algorithm)
 
 
-def _results_read(algorithm: ir.Algorithm) -> ir.Algorithm:
+def results_read(algorithm: ir.Algorithm) -> ir.Algorithm:
     """The Algorithm with results in fp32 read by those that compute the same, or that times a number."""
     depth = partial(_depth, {d.out: n + 1 for n, d in enumerate(algorithm.definitions)}, 0)
     form, skeletons = cache(lambda e: _apart(_ordered(e, depth))), dict[ir.Expression, str]()
@@ -54,7 +54,7 @@ def _results_read(algorithm: ir.Algorithm) -> ir.Algorithm:
     for name in [d.out for d in algorithm.definitions if isinstance(d, ir.Map) and d.out in exact]:
         own, plain = algorithm.definition(name), list[bool]()
         ((scale, pattern),), kept = map(form, ir.expressions_of(own)), made_of(algorithm, name)
-        if not scale or _operations(pattern) < LEAST_READ or ir.axes_of(pattern) != {*own.axes}:
+        if not scale or operations(pattern) < LEAST_READ or ir.axes_of(pattern) != {*own.axes}:
             continue
 
         def changed(
@@ -247,7 +247,7 @@ def _repeated(
     sizes = dict[str, int]()
     for definition in algorithm.definitions:
         for part in ir.parts_in(definition):
-            size = _operations(part)
+            size = operations(part)
             if size > 1 and (not isinstance(definition, ir.Map) or part != definition.expression):
                 key = _skeleton(part, skeletons)
                 alike[key][part].add(definition.out)
@@ -264,9 +264,9 @@ def _repeated(
 
 
 @lru_cache(maxsize=65536)
-def _operations(expression: ir.Expression) -> int:
+def operations(expression: ir.Expression) -> int:
     """How many functions an expression is made of; 0 for one with indices that are computed."""
-    below = list(map(_operations, ir.parts_of(expression)))
+    below = list(map(operations, ir.parts_of(expression)))
     if isinstance(expression, ir.Indirect):
         return -(10**9)
     return sum(below) + isinstance(expression, ir.Apply)
