@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache, partial
 
@@ -74,6 +74,51 @@ def results_read(algorithm: ir.Algorithm) -> ir.Algorithm:
         if all(plain):  # else all would be computed in digits of the axes
             definitions = in_order(made.get(d.out, d) for d in algorithm.definitions)
             algorithm = replace(algorithm, definitions=definitions)
+    return algorithm
+
+
+def reductions_shared(algorithm: ir.Algorithm) -> ir.Algorithm:
+    """The Algorithm without reductions that others compute at some of their places: of the halves of a concatenation
+    each may have what it reads along its own axes."""
+    results, form = {array.name for array in algorithm.outputs}, dict[ir.Expression, str]()
+    names = [
+        d.out for d in algorithm.definitions if isinstance(d, ir.Reduce) and d.out not in results
+    ]
+    for one, other in itertools.permutations(names, 2):
+        made = {d.out: d for d in algorithm.definitions}
+        wide, own = made.get(one), made.get(other)
+        if (
+            not (isinstance(wide, ir.Reduce) and isinstance(own, ir.Reduce))
+            or wide.combiner != own.combiner
+        ):
+            continue
+        if [a.extent for a in wide.reduced] != [a.extent for a in own.reduced] or other in made_of(
+            algorithm, one
+        ):
+            continue
+        summed = dict(zip(wide.reduced, map(index_of, own.reduced), strict=True))
+        pattern = ir.substituted(wide.expression, summed, {})
+        alike = operations(pattern) >= 0 and _skeleton(pattern, form) == _skeleton(
+            own.expression, form
+        )
+        at = (_bound(pattern, own.expression, own.reduced) if alike else None) or {}
+        ends = {axis: ends_of(place, {}) for axis, place in at.items()}
+        if {*at} != {*wide.axes} or any(
+            low < 0 or high >= a.extent for a, (low, high) in ends.items()
+        ):
+            continue
+        there, axes = ir.Read(one, tuple(at[axis] for axis in wide.axes)), own.axes
+
+        def changed(
+            read: ir.Read, other: str = other, there: ir.Read = there, axes: tuple[Axis, ...] = axes
+        ) -> ir.Read:
+            if read.array != other:
+                return read
+            places = dict(zip(axes, read.indices, strict=True))
+            return ir.Read(there.array, tuple(index.substitute(places) for index in there.indices))
+
+        rest = (ir.with_reads(d, changed) for d in algorithm.definitions if d is not own)
+        algorithm = replace(algorithm, definitions=in_order(rest))
     return algorithm
 
 
@@ -287,9 +332,13 @@ def _skeleton(expression: ir.Expression, done: dict[ir.Expression, str]) -> str:
     return done[expression]
 
 
-def _bound(pattern: ir.Expression, expression: ir.Expression) -> dict[Axis, Index] | None:
-    """The places of its axes at which a pattern is an expression of the same skeleton; None where it is not."""
-    unknown = {axis: Axis(f"?{axis.name}", axis.extent) for axis in ir.axes_of(pattern)}
+def _bound(
+    pattern: ir.Expression, expression: ir.Expression, fixed: Collection[Axis] = ()
+) -> dict[Axis, Index] | None:
+    """The places of its axes, but for `fixed` ones, at which a pattern is an expression of the same skeleton; None
+    where it is not."""
+    own = ir.axes_of(pattern).difference(fixed)
+    unknown = {axis: Axis(f"?{axis.name}", axis.extent) for axis in own}
     axes = {named: axis for axis, named in unknown.items()}
     pairs: list[tuple[Index, Index]] = []
     waiting = [
