@@ -790,9 +790,8 @@ def _where(condition: Index, expression: ir.Expression) -> ir.Expression:
         return expression
     part, back = narrow
     terms = [i.terms for p in ir.walk(expression) for i in ir.indices_of(p)]
-    if [axis.extent for axis in back] == [1] and any(
-        {*part} & {t for t, _ in own} for own in terms if own[1:]
-    ):
+    beside = any(term in part for own in terms if own[1:] for term, _ in own)
+    if beside and [axis.extent for axis in back] == [1]:
         one = {axis: place.substitute(dict.fromkeys(back, Index())) for axis, place in part.items()}
         return ir.substituted(expression, one, {})
     if not any(isinstance(term, Floor) for own in terms for term, _ in own):

@@ -80,46 +80,46 @@ def results_read(algorithm: ir.Algorithm) -> ir.Algorithm:
 def reductions_shared(algorithm: ir.Algorithm) -> ir.Algorithm:
     """The Algorithm without reductions that others compute at some of their places: of the halves of a concatenation
     each may have what it reads along its own axes."""
-    results, form = {array.name for array in algorithm.outputs}, dict[ir.Expression, str]()
-    names = [
-        d.out for d in algorithm.definitions if isinstance(d, ir.Reduce) and d.out not in results
-    ]
-    for one, other in itertools.permutations(names, 2):
+    results = {array.name for array in algorithm.outputs}
+    for one, other in itertools.permutations([d.out for d in algorithm.definitions], 2):
         made = {d.out: d for d in algorithm.definitions}
-        wide, own = made.get(one), made.get(other)
         if (
-            not (isinstance(wide, ir.Reduce) and isinstance(own, ir.Reduce))
-            or wide.combiner != own.combiner
+            {one, other} & results
+            or not {one, other} <= made.keys()
+            or other in made_of(algorithm, one)
         ):
             continue
-        if [a.extent for a in wide.reduced] != [a.extent for a in own.reduced] or other in made_of(
-            algorithm, one
-        ):
+        own, found = made[other], _read_of(made[one], made[other])
+        if found is None:
             continue
-        summed = dict(zip(wide.reduced, map(index_of, own.reduced), strict=True))
-        pattern = ir.substituted(wide.expression, summed, {})
-        alike = operations(pattern) >= 0 and _skeleton(pattern, form) == _skeleton(
-            own.expression, form
-        )
-        at = (_bound(pattern, own.expression, own.reduced) if alike else None) or {}
-        ends = {axis: ends_of(place, {}) for axis, place in at.items()}
-        if {*at} != {*wide.axes} or any(
-            low < 0 or high >= a.extent for a, (low, high) in ends.items()
-        ):
-            continue
-        there, axes = ir.Read(one, tuple(at[axis] for axis in wide.axes)), own.axes
 
-        def changed(
-            read: ir.Read, other: str = other, there: ir.Read = there, axes: tuple[Axis, ...] = axes
-        ) -> ir.Read:
-            if read.array != other:
+        def changed(read: ir.Read, own: ir.Definition = own, found: ir.Read = found) -> ir.Read:
+            if read.array != own.out:
                 return read
-            places = dict(zip(axes, read.indices, strict=True))
-            return ir.Read(there.array, tuple(index.substitute(places) for index in there.indices))
+            places = dict(zip(own.axes, read.indices, strict=True))
+            return ir.Read(found.array, tuple(i.substitute(places) for i in found.indices))
 
         rest = (ir.with_reads(d, changed) for d in algorithm.definitions if d is not own)
         algorithm = replace(algorithm, definitions=in_order(rest))
     return algorithm
+
+
+def _read_of(wide: ir.Definition, own: ir.Definition) -> ir.Read | None:
+    """Where a reduction has what another comes to; None where it has not."""
+    if not (isinstance(wide, ir.Reduce) and isinstance(own, ir.Reduce)):
+        return None
+    wanted, given = ((d.combiner, *(a.extent for a in d.reduced)) for d in (wide, own))
+    if wanted != given:
+        return None
+    summed = dict(zip(wide.reduced, map(index_of, own.reduced), strict=True))
+    pattern = ir.substituted(wide.expression, summed, {})
+    if operations(pattern) < 0 or _skeleton(pattern, {}) != _skeleton(own.expression, {}):
+        return None
+    at = _bound(pattern, own.expression, own.reduced) or {}
+    ends = [(axis, *ends_of(place, {})) for axis, place in at.items()]
+    if {*at} != {*wide.axes} or any(low < 0 or high >= axis.extent for axis, low, high in ends):
+        return None
+    return ir.Read(wide.out, tuple(at[axis] for axis in wide.axes))
 
 
 def _in_order(algorithm: ir.Algorithm, inputs: int) -> ir.Algorithm:
