@@ -7,6 +7,9 @@ append:  state[n, l] = sum_j (v[j, n] if 63 >= n else 1) * f(k[j, l]), of one n 
 before:  largest[m] = max_k p[m, k]; largest2[k] = max_m p[m, k]
 repeat:  p_again[k, m] as p[m, k]; largest2[k] = max_m p_again[k, m]
 
+before:  largest = max_mn f(x[m, n]); y[m, n] = f(x[m, n]) / largest
+share:   largest_shared[m, n] as f(x[m, n]), which both read
+
 before:      y[m, n] = sum_k a[m, k] * b[k, n] + 2 * sum_l c[m, l] * d[l, n]
 accumulate:  the second sum goes on where the first, with 1/2 of a, has come to; y is twice that
 """
@@ -17,6 +20,7 @@ import functools
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -24,8 +28,8 @@ from accelopt.algorithm import ir
 from accelopt.algorithm.contraction import ONE, contraction, factors_of, product_of
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.value_nodes import ORDERED
-from accelopt.kernels.nki.nests.read_ranges import in_order
-from accelopt.kernels.nki.nests.shared_expressions import terms_of
+from accelopt.kernels.nki.nests.read_ranges import in_order, made_of
+from accelopt.kernels.nki.nests.shared_expressions import LEAST_READ, operations, terms_of
 
 SAME = 1e-5
 """Of a number that was summed in fp32."""
@@ -231,6 +235,37 @@ def repeating(algorithm: ir.Algorithm) -> Iterator[tuple[tuple[str, tuple[str, .
             except NotTogether:
                 continue
             yield tuple(steps)
+
+
+def shared(algorithm: ir.Algorithm, name: str, reader: str) -> ir.Algorithm:
+    """With a definition for the longest expression that a definition and a reader of what it comes to both have; what
+    waits for fewer sums comes first. Raises NotTogether."""
+    one, other, own = algorithm.definition(name), algorithm.definition(reader), f"{name}_shared"
+    alike = {*ir.parts_in(one)} & {*ir.parts_in(other)}
+    found = max(alike, key=lambda e: (operations(e), str(e)), default=ONE)
+    if name not in made_of(algorithm, reader) or operations(found) < LEAST_READ:
+        raise NotTogether(f"{reader} computes nothing that {name}, which it waits for, does too")
+    if own in {d.out for d in algorithm.definitions}:
+        raise NotTogether(f"there is {own} already")
+    axes = tuple(axis for axis in ir.own_axes(one) if axis in ir.axes_of(found))
+    read = ir.Read(own, tuple(map(index_of, axes)))
+    rest = [ir.with_part(d, found, read) for d in algorithm.definitions]
+    sums, waits = {d.out for d in rest if isinstance(d, ir.Reduce)}, dict[str, int]()
+    for d in (ordered := in_order([ir.Map(own, axes, found), *rest])):
+        before = ir.arrays_read(d) & waits.keys()
+        waits[d.out] = max((waits[a] + (a in sums) for a in before), default=0)
+    return replace(algorithm, definitions=tuple(sorted(ordered, key=lambda d: waits[d.out])))
+
+
+def sharing(algorithm: ir.Algorithm) -> Iterator[tuple[str, str]]:
+    """Sums, each with what computes the same of whole arrays when one number has been made of them."""
+    numbers = {d.out for d in algorithm.definitions if not d.axes}
+    for one, other in itertools.permutations(algorithm.definitions, 2) if numbers else ():
+        if isinstance(one, ir.Reduce) and numbers & made_of(algorithm, other.out):
+            with suppress(NotTogether):
+                made = shared(algorithm, one.out, other.out)
+                if {*made.definition(f"{one.out}_shared").axes} == {*ir.own_axes(one)}:
+                    yield one.out, other.out
 
 
 def brought(algorithm: ir.Algorithm, name: str) -> ir.Algorithm:

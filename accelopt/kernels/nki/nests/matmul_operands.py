@@ -176,13 +176,14 @@ class Operands:
     def _twin(
         self, value: Value, own: tuple[Axis, ...], where: Where, side: str
     ) -> Callable[[Round, Where], View] | None:
-        """What is stationary as a part of what moves, where the two are one and it is turned, with what is the
-        same for both sides; else None."""
+        """What is stationary as a part of what moves, where the two are one and it is turned or computed, with what is
+        the same for both sides; else None."""
         nest, name, both = self.emitter.nest, self.definition.out, ("left", "right")
         alike = self.found.alike and len({nest.way(name, s) for s in both}) == 1
         alike = alike and len({nest.memory(name, s) for s in both}) == 1
         alike = alike and len(own) == 1
-        if not alike or (nest.way(name, side) or self._way(value, own, where)) != "turned":
+        way = nest.way(name, side) or self._way(value, own, where)
+        if not alike or not (way == "turned" or (way == "direct" and value.kind != "input")):
             return None
         left = side == "left"
         (row,), (column,) = own, self.found.columns if left else self.found.rows

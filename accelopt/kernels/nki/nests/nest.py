@@ -18,7 +18,13 @@ from accelopt.algorithm import ir
 from accelopt.algorithm.contraction import ONE, Contraction, contraction, factors_of, product_of
 from accelopt.algorithm.index import Axis
 from accelopt.hardware import TARGETS, Hardware
-from accelopt.kernels.nki.nests.computed_together import NotTogether, appended, brought, repeated
+from accelopt.kernels.nki.nests.computed_together import (
+    NotTogether,
+    appended,
+    brought,
+    repeated,
+    shared,
+)
 from accelopt.kernels.nki.nests.diagonals import with_diagonals
 from accelopt.kernels.nki.nests.preparing import cut, inlined, prepared
 from accelopt.kernels.nki.nests.term_sums import in_own_terms, is_short, is_weighted
@@ -70,7 +76,7 @@ class Nest(BaseModel):
     that lie in HBM along what is on partitions and are `turned` by the Tensor engine; sums
     of what lies apart in memory that are taken `along_free` axes instead of as products with ones; definitions that are `held` in SBUF for later stages instead of going through HBM; those that are `inlined` where they are read; sums
     that are one more column of a product (`appended`); definitions that are computed again for some of their readers
-    (`repeated`); sums of scaled operands that are products with `diagonals` along an axis; inputs that are `brought` once for all that read the same elements of them; products that are `accumulated` where the last is with which they are added up; axes that are cut
+    (`repeated`); what one and another that waits for it compute alike, once (`shared`); sums of scaled operands that are products with `diagonals` along an axis; inputs that are `brought` once for all that read the same elements of them; products that are `accumulated` where the last is with which they are added up; axes that are cut
     in two by `splits`, by name and size, before anything else; axes of two elements, of which each of the
     two `cores` of a launch computes one: in a stage, of the first that all has that it gives others."""
 
@@ -90,6 +96,7 @@ class Nest(BaseModel):
     inlined: tuple[str, ...] = ()
     appended: tuple[tuple[str, str], ...] = ()
     repeated: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    shared: tuple[tuple[str, str], ...] = ()
     diagonals: tuple[tuple[str, str], ...] = ()
     brought: tuple[str, ...] = ()
     accumulated: tuple[tuple[str, str], ...] = ()
@@ -118,6 +125,7 @@ def ready(algorithm: ir.Algorithm, nest: Nest) -> ir.Algorithm:
         nest.diagonals,
         nest.appended,
         nest.repeated,
+        nest.shared,
         nest.brought,
         nest.splits,
         nest.inlined,
@@ -128,7 +136,7 @@ def ready(algorithm: ir.Algorithm, nest: Nest) -> ir.Algorithm:
 @functools.lru_cache(maxsize=256)
 def _ready(
     algorithm: ir.Algorithm, diagonals: tuple[tuple[str, str], ...], columns: tuple[tuple[str, str], ...],
-    again: tuple[tuple[str, tuple[str, ...]], ...], inputs: tuple[str, ...], splits: tuple[tuple[str, int], ...],
+    again: tuple[tuple[str, tuple[str, ...]], ...], alike: tuple[tuple[str, str], ...], inputs: tuple[str, ...], splits: tuple[tuple[str, int], ...],
     names: tuple[str, ...], sums: tuple[str, ...],
 ) -> ir.Algorithm:  # fmt: skip
     try:
@@ -139,6 +147,8 @@ def _ready(
             made = appended(made, name, product)
         for name, readers in again:
             made = repeated(made, name, readers)
+        for name, reader in alike:
+            made = shared(made, name, reader)
         for name in inputs:
             made = brought(made, name)
     except NotTogether as refusal:

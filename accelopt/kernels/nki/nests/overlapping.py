@@ -38,10 +38,13 @@ MOST_ROUNDS = 64
 """Rounds of a loop that is written so: each is traced on its own."""
 MOST_STAGES = 6
 """Rounds that are under way at once."""
-SLOWER = (1.0, 1.25, 1.6, 2.0, 3.0)
-"""Times a round of the busiest engine that rounds follow one another, until few enough are under way."""
+STEPS = 41
+"""Of a twentieth of a round of the busiest engine, that rounds follow one another later, until few enough are under
+way."""
 RESULT_NS = 200.0
 """From an instruction's end to the start of one on another engine that waits for it."""
+ROUNDING_NS = 1e-3
+"""Of sums of times, that no engine is busy for."""
 WORTH = 0.05
 """Of a kernel's work, that a loop has to be to overlap."""
 INNER = 0.8
@@ -50,17 +53,24 @@ INNER = 0.8
 
 @dataclass
 class _Unit:
-    """Statements that stay together: what they bind, read and write by name, how long they take each engine; in a
-    loop of loops, the `condition` on which a round has them, and the `share` of rounds that do."""
+    """Statements that stay together: what they bind, read and write by name, how long they take each engine, and when
+    after their start each is theirs alone (`spans`), its queue being in order; in a loop of loops, the `condition` on
+    which a round has them, and the `share` of rounds that do."""
 
     nodes: list[NestNode]
     bound: set[str]
     named: set[str]
     written: set[str]
     costs: dict[str, float]
+    spans: dict[str, tuple[float, float]]
     condition: str = ""
     share: float = 1.0
     start: float = 0.0
+
+    @property
+    def issued(self) -> float:
+        """When they stand in the order of the program: as the last of their engines begins."""
+        return self.start + max((begin for begin, _ in self.spans.values()), default=0.0)
 
 
 def overlapped(nodes: Sequence[NestNode], names: FreeNames, spec: Hardware) -> list[NestNode]:
@@ -113,6 +123,7 @@ class _Overlap:
                 for one in some:
                     one.condition = " and ".join(f"{own.variable} == {end}" for own, end in ends)
                     one.share, one.costs = 1 / count, {e: ns / count for e, ns in one.costs.items()}
+                    one.spans = {e: (a / count, b / count) for e, (a, b) in one.spans.items()}
             return
         self.units += units
 
@@ -128,21 +139,18 @@ class _Overlap:
             for name in set().union(*outer):
                 if sum(name in unit.named for unit in self.units) > 1:
                     return False
-        busy: dict[str, float] = {}
-        for unit in self.units:
-            for engine, ns in unit.costs.items():
-                busy[engine] = busy.get(engine, 0.0) + ns
-        least = max(busy.values(), default=0.0)
-        stages = math.inf
-        for slower in SLOWER if least else ():
-            if stages > min(MOST_STAGES, self.rounds):
-                self.round_ns = least * slower
-                self.place()
-                stages = 1 + max(map(self.stage, self.units))
-        return 1 < stages <= min(MOST_STAGES, self.rounds)
+        engines = {engine for unit in self.units for engine in unit.costs}
+        least = max((sum(u.costs.get(e, 0.0) for u in self.units) for e in engines), default=0.0)
+        for step in range(STEPS if least else 0):
+            self.round_ns = least * (1 + step / 20)
+            self.place()
+            if (stages := 1 + max(map(self.stage, self.units))) <= min(MOST_STAGES, self.rounds):
+                return stages > 1
+        return False
 
     def place(self) -> None:
-        """Has each unit start when what it takes is there and its engines are free in all rounds."""
+        """Has each unit start when what it takes is there and its engines are free in all rounds; loads stand before
+        the first that takes them, so that their tiles are there for few rounds."""
         taken: dict[str, list[tuple[float, float]]] = {}
         for n, unit in enumerate(self.units):
             earliest = 0.0
@@ -150,12 +158,18 @@ class _Overlap:
                 if other.written & unit.named:
                     earliest = max(earliest, self.end(other))
                 elif unit.written & other.named:
-                    earliest = max(earliest, other.start)
+                    earliest = max(earliest, other.issued)
             unit.start = self.free(unit, earliest, taken)
+        for n, unit in enumerate(self.units):
+            takers = [o.issued for o in self.units[n + 1 :] if unit.written & o.named]
+            if "dma" in unit.costs and not unit.spans and takers:
+                unit.start = min(takers)
 
     def end(self, unit: _Unit) -> float:
         """When others have what a unit makes."""
-        ns = sum(unit.costs.values())
+        ns = unit.costs.get("dma", 0.0) + max(
+            (high for _, high in unit.spans.values()), default=0.0
+        )
         late = self.spec.dma_latency_ns if "dma" in unit.costs else RESULT_NS if ns else 0.0
         return unit.start + ns + late
 
@@ -165,25 +179,25 @@ class _Overlap:
         """The first moment from the earliest on at which a unit's engines are free in all rounds; the earliest itself
         where there is none."""
         period = self.round_ns
-        engine = max(unit.costs, key=lambda e: unit.costs[e], default="")
-        ns = unit.costs.get(engine, 0.0)
-        if not ns or engine == "dma":
-            return earliest
-        spans = taken.setdefault(engine, [])
-        ends = sorted((end - earliest) % period for _, end in spans)
-        for wait in (0.0, *ends):
-            at = (earliest + wait) % period
-            if all((at - s) % period >= e - s and (s - at) % period >= ns for s, e in spans):
-                break
-        else:
-            wait = 0.0
-        at = (earliest + wait) % period
-        spans.append((at, at + ns))
-        return earliest + wait
+        own = [(taken.setdefault(e, []), *span) for e, span in unit.spans.items()]
+
+        def is_free(at: float) -> bool:
+            return all(
+                (at + low - begin) % period > end - begin - ROUNDING_NS
+                and (begin - at - low) % period > high - low - ROUNDING_NS
+                for spans, low, high in own
+                for begin, end in spans
+            )
+
+        waits = sorted((end - earliest - low) % period for spans, low, _ in own for _, end in spans)
+        start = next((earliest + w for w in (0.0, *waits) if is_free(earliest + w)), earliest)
+        for spans, low, high in own:
+            spans.append((start + low, start + high))
+        return start
 
     def stage(self, unit: _Unit) -> int:
         """How many rounds after its own began a unit is."""
-        return math.floor(unit.start / self.round_ns)
+        return math.floor(unit.issued / self.round_ns)
 
     def nodes(self) -> list[NestNode]:
         """The loop whose rounds overlap."""
@@ -201,7 +215,7 @@ class _Overlap:
                 before.append(self.names.new(f"{name}_before"))
             return before[rounds - 1] if rounds else name
 
-        order = sorted(self.units, key=lambda unit: unit.start % self.round_ns)
+        order = sorted(self.units, key=lambda unit: unit.issued % self.round_ns)
         for stage, group in itertools.groupby(order, key=self.stage):
             inside: list[NestNode] = []
             for unit in group:
@@ -262,9 +276,21 @@ def _unit(nodes: list[NestNode]) -> _Unit:
     texts = [item.forms[0].text for item, _ in walk(nodes)]
     bound = {name for text in texts for name in names_in(text, stored=True)}
     parts = {name for text in texts for name in written(text)}
-    costs: dict[str, float] = {}
-    for item, times in walk(nodes):
+    costs, first, last, rounds = dict[str, float](), dict[str, int](), dict[str, int](), math.inf
+    for n, (item, times) in enumerate(walk(nodes)):
         form = item.forms[0]
         if form.engine != "none":
             costs[form.engine] = costs.get(form.engine, 0.0) + form.ns * times
-    return _Unit(nodes, bound, names_of(*nodes), parts | bound, costs)
+            first.setdefault(form.engine, n)
+            last[form.engine] = n
+            rounds = min(rounds, max(times, 1))
+    others = {e: ns for e, ns in costs.items() if e != "dma"}
+    busiest = max(others, key=lambda e: costs[e], default="")
+    busy = others.pop(busiest, 0.0)
+    # Of a loop, one round's work of others comes before that of the busiest, and one round's after it.
+    begin = sum(ns for e, ns in others.items() if first[e] < first[busiest]) / rounds
+    end = sum(ns for e, ns in others.items() if last[e] > last[busiest]) / rounds + begin + busy
+    low = {e: 0.0 if first[e] < first[busiest] else end - ns for e, ns in others.items()}
+    low |= {busiest: begin} if busiest else {}
+    spans = {e: (at, max(at + costs[e], *low.values())) for e, at in low.items()}
+    return _Unit(nodes, bound, names_of(*nodes), parts | bound, costs, spans)

@@ -30,7 +30,11 @@ from accelopt.kernels.nki.nests.read_ranges import (
 from accelopt.kernels.nki.nests.scale_and_shift import factor_shared, scaled_and_shifted
 from accelopt.kernels.nki.nests.separable_windows import windows_separated
 from accelopt.kernels.nki.nests.shared_element_functions import functions_shared
-from accelopt.kernels.nki.nests.shared_expressions import expressions_shared
+from accelopt.kernels.nki.nests.shared_expressions import (
+    expressions_shared,
+    reductions_shared,
+    results_read,
+)
 from accelopt.kernels.nki.nests.term_sums import decided, is_short
 
 RECOGNISED = ("gelu_apprx_tanh", "gelu", "gelu_apprx_sigmoid", "silu", "softplus", "mish", "sigmoid",
@@ -65,8 +69,11 @@ def prepared(algorithm: ir.Algorithm) -> ir.Algorithm:
     """The same Algorithm, ready for nests. Its arrays have the same names and elements, but for those of results
     that stay as an input has them."""
     algorithm = with_changes_alone(algorithm, _without_unread(algorithm, 1).definitions)
+    fewer = reductions_shared(_without_unread(algorithm))
+    algorithm = min(algorithm, fewer, key=lambda one: len(one.definitions))
     definitions = tuple(_rewritten(d, _recognised) for d in map(_unrounded, algorithm.definitions))
-    definitions = tuple(part for d in map(decided, definitions) for part in _in_two(d))
+    algorithm = results_read(replace(algorithm, definitions=definitions))
+    definitions = tuple(part for d in map(decided, algorithm.definitions) for part in _in_two(d))
     definitions = tuple(
         _rewritten(d, lambda e: shared_conditions(fewer_conditions(e))) for d in definitions
     )
@@ -777,12 +784,18 @@ def _placed(expression: ir.Expression) -> ir.Expression:
 
 
 def _where(condition: Index, expression: ir.Expression) -> ir.Expression:
-    """The expression where a condition on one axis holds."""
+    """The expression where a condition on one axis holds: with the one element of it that is left, beside others."""
     narrow = narrowed(condition)
-    floors = (t for p in ir.walk(expression) for i in ir.indices_of(p) for t, _ in i.terms)
-    if narrow is None or not any(isinstance(term, Floor) for term in floors):
+    if narrow is None:
         return expression
     part, back = narrow
+    terms = [i.terms for p in ir.walk(expression) for i in ir.indices_of(p)]
+    beside = any(term in part for own in terms if own[1:] for term, _ in own)
+    if beside and [axis.extent for axis in back] == [1]:
+        one = {axis: place.substitute(dict.fromkeys(back, Index())) for axis, place in part.items()}
+        return ir.substituted(expression, one, {})
+    if not any(isinstance(term, Floor) for own in terms for term, _ in own):
+        return expression
     return ir.substituted(ir.substituted(expression, part, {}), back, {})
 
 

@@ -23,7 +23,7 @@ BY_MEMBER = (
 )  # fmt: skip
 """Fields of a nest whose entries begin with the definition that they are about."""
 TOGETHER = (
-    "appended", "repeated", "brought", "splits", "inlined", "accumulated", "diagonals", "along_free",
+    "appended", "repeated", "shared", "brought", "splits", "inlined", "accumulated", "diagonals", "along_free",
 )  # fmt: skip
 """Fields of a nest that say what the definitions are."""
 

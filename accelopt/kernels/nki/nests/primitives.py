@@ -271,6 +271,16 @@ class Repeat(_Primitive):
     readers: tuple[str, ...]
 
 
+class Share(_Primitive):
+    """`share(definition, reader)`: the longest expression that a definition has and another, which waits for what that
+    comes to, is a definition of its own, `DEFINITION_shared`. All stages are those of the default nest again, what
+    waits for fewer sums first."""
+
+    kind: Literal["share"] = "share"
+    definition: str
+    reader: str
+
+
 class Descriptors(_Primitive):
     """`descriptors(definition, made)`: the descriptors of its stage's DMAs are made `before` the run, or where
     the compiler wants to, which is by software, one transfer after the other. Legal in `nki`."""
@@ -324,6 +334,7 @@ Primitive = Annotated[
     | Accumulate
     | Sum
     | Repeat
+    | Share
     | Cores
     | Descriptors
     | Overlap,
@@ -360,9 +371,10 @@ def changed(primitive: Primitive, algorithm: ir.Algorithm, nest: Nest, target: s
     if primitive.definition not in definitions:
         raise NotNested(f"there is no definition {primitive.definition}")
     definition = definitions[primitive.definition]
-    if isinstance(primitive, Diagonal):
-        pairs = (*nest.diagonals, (definition.out, primitive.axis))
-        return default_nest(algorithm, target, nest.model_copy(update={"diagonals": pairs}))
+    if isinstance(primitive, (Diagonal, Share)):
+        field, other = ("diagonals", primitive.axis) if isinstance(primitive, Diagonal) else ("shared", primitive.reader)  # fmt: skip
+        update = {field: (*getattr(nest, field), (definition.out, other))}
+        return default_nest(algorithm, target, nest.model_copy(update=update))
     if isinstance(primitive, (Orient, Contract, Keep)):
         return _with_operands(primitive, definition, nest, target)
     if isinstance(primitive, (Partition, Tile, Columns, Lay, Skip, Bring, Descriptors, Overlap)):

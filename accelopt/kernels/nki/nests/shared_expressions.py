@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache, partial
 
@@ -41,10 +41,10 @@ def expressions_shared(algorithm: ir.Algorithm) -> ir.Algorithm:
         orders = dict.fromkeys(_in_order(algorithm, inputs) for inputs in (0, LAST))
         made = min((_shared(one) for one in orders), key=_length)
         algorithm = made if _length(made) * LEAST_SHORTER < _length(algorithm) else algorithm
-    return _results_read(algorithm)
+    return results_read(algorithm)
 
 
-def _results_read(algorithm: ir.Algorithm) -> ir.Algorithm:
+def results_read(algorithm: ir.Algorithm) -> ir.Algorithm:
     """The Algorithm with results in fp32 read by those that compute the same, or that times a number."""
     depth = partial(_depth, {d.out: n + 1 for n, d in enumerate(algorithm.definitions)}, 0)
     form, skeletons = cache(lambda e: _apart(_ordered(e, depth))), dict[ir.Expression, str]()
@@ -54,7 +54,7 @@ def _results_read(algorithm: ir.Algorithm) -> ir.Algorithm:
     for name in [d.out for d in algorithm.definitions if isinstance(d, ir.Map) and d.out in exact]:
         own, plain = algorithm.definition(name), list[bool]()
         ((scale, pattern),), kept = map(form, ir.expressions_of(own)), made_of(algorithm, name)
-        if not scale or _operations(pattern) < LEAST_READ or ir.axes_of(pattern) != {*own.axes}:
+        if not scale or operations(pattern) < LEAST_READ or ir.axes_of(pattern) != {*own.axes}:
             continue
 
         def changed(
@@ -75,6 +75,51 @@ def _results_read(algorithm: ir.Algorithm) -> ir.Algorithm:
             definitions = in_order(made.get(d.out, d) for d in algorithm.definitions)
             algorithm = replace(algorithm, definitions=definitions)
     return algorithm
+
+
+def reductions_shared(algorithm: ir.Algorithm) -> ir.Algorithm:
+    """The Algorithm without reductions that others compute at some of their places: of the halves of a concatenation
+    each may have what it reads along its own axes."""
+    results = {array.name for array in algorithm.outputs}
+    for one, other in itertools.permutations([d.out for d in algorithm.definitions], 2):
+        made = {d.out: d for d in algorithm.definitions}
+        if (
+            {one, other} & results
+            or not {one, other} <= made.keys()
+            or other in made_of(algorithm, one)
+        ):
+            continue
+        own, found = made[other], _read_of(made[one], made[other])
+        if found is None:
+            continue
+
+        def changed(read: ir.Read, own: ir.Definition = own, found: ir.Read = found) -> ir.Read:
+            if read.array != own.out:
+                return read
+            places = dict(zip(own.axes, read.indices, strict=True))
+            return ir.Read(found.array, tuple(i.substitute(places) for i in found.indices))
+
+        rest = (ir.with_reads(d, changed) for d in algorithm.definitions if d is not own)
+        algorithm = replace(algorithm, definitions=in_order(rest))
+    return algorithm
+
+
+def _read_of(wide: ir.Definition, own: ir.Definition) -> ir.Read | None:
+    """Where a reduction has what another comes to; None where it has not."""
+    if not (isinstance(wide, ir.Reduce) and isinstance(own, ir.Reduce)):
+        return None
+    wanted, given = ((d.combiner, *(a.extent for a in d.reduced)) for d in (wide, own))
+    if wanted != given:
+        return None
+    summed = dict(zip(wide.reduced, map(index_of, own.reduced), strict=True))
+    pattern = ir.substituted(wide.expression, summed, {})
+    if operations(pattern) < 0 or _skeleton(pattern, {}) != _skeleton(own.expression, {}):
+        return None
+    at = _bound(pattern, own.expression, own.reduced) or {}
+    ends = [(axis, *ends_of(place, {})) for axis, place in at.items()]
+    if {*at} != {*wide.axes} or any(low < 0 or high >= axis.extent for axis, low, high in ends):
+        return None
+    return ir.Read(wide.out, tuple(at[axis] for axis in wide.axes))
 
 
 def _in_order(algorithm: ir.Algorithm, inputs: int) -> ir.Algorithm:
@@ -247,7 +292,7 @@ def _repeated(
     sizes = dict[str, int]()
     for definition in algorithm.definitions:
         for part in ir.parts_in(definition):
-            size = _operations(part)
+            size = operations(part)
             if size > 1 and (not isinstance(definition, ir.Map) or part != definition.expression):
                 key = _skeleton(part, skeletons)
                 alike[key][part].add(definition.out)
@@ -264,9 +309,9 @@ def _repeated(
 
 
 @lru_cache(maxsize=65536)
-def _operations(expression: ir.Expression) -> int:
+def operations(expression: ir.Expression) -> int:
     """How many functions an expression is made of; 0 for one with indices that are computed."""
-    below = list(map(_operations, ir.parts_of(expression)))
+    below = list(map(operations, ir.parts_of(expression)))
     if isinstance(expression, ir.Indirect):
         return -(10**9)
     return sum(below) + isinstance(expression, ir.Apply)
@@ -287,9 +332,13 @@ def _skeleton(expression: ir.Expression, done: dict[ir.Expression, str]) -> str:
     return done[expression]
 
 
-def _bound(pattern: ir.Expression, expression: ir.Expression) -> dict[Axis, Index] | None:
-    """The places of its axes at which a pattern is an expression of the same skeleton; None where it is not."""
-    unknown = {axis: Axis(f"?{axis.name}", axis.extent) for axis in ir.axes_of(pattern)}
+def _bound(
+    pattern: ir.Expression, expression: ir.Expression, fixed: Collection[Axis] = ()
+) -> dict[Axis, Index] | None:
+    """The places of its axes, but for `fixed` ones, at which a pattern is an expression of the same skeleton; None
+    where it is not."""
+    own = ir.axes_of(pattern).difference(fixed)
+    unknown = {axis: Axis(f"?{axis.name}", axis.extent) for axis in own}
     axes = {named: axis for axis, named in unknown.items()}
     pairs: list[tuple[Index, Index]] = []
     waiting = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -20,6 +21,8 @@ from accelopt.kernels.nki.nests.computed_together import (
     appending,
     brought,
     repeating,
+    shared,
+    sharing,
 )
 from accelopt.kernels.nki.nests.diagonals import diagonals, with_diagonals
 from accelopt.kernels.nki.nests.matmul_operands import STARTS
@@ -79,7 +82,7 @@ def starting_nests(
 
 def choices(algorithm: ir.Algorithm, target: str) -> Iterator[Nest]:
     """What may be computed together, without stages: nothing, all sums that can be columns of products, products
-    again for those that combine them along other axes, products with diagonals for sums of scaled operands, numbers
+    again for those that combine them along other axes, what others wait with for sums of all, products with diagonals for sums of scaled operands, numbers
     times elements by the sums that take them, sums over free axes in place of products with ones."""
     yield PLAIN
     plain, pairs = prepared(algorithm), list[tuple[str, str]]()
@@ -97,6 +100,16 @@ def choices(algorithm: ir.Algorithm, target: str) -> Iterator[Nest]:
             inputs += [array.name] * (len(readers) > 1)
     if inputs:
         yield PLAIN.model_copy(update={"brought": tuple(inputs)})
+    waiting, made = list[tuple[str, str]](), plain
+    while pair := next(sharing(made), None):
+        made = shared(made, *pair)
+        waiting.append(pair)
+    if waiting:
+        twice = (pair for pair in itertools.permutations(made.definitions, 2)
+                 if pair[0].out in made_of(made, pair[1].out))  # fmt: skip
+        kept = (a for one, other in twice for a in inputs if a in ir.arrays_read(one) & ir.arrays_read(other))  # fmt: skip
+        update = {"shared": tuple(waiting), "brought": tuple(dict.fromkeys(kept))}
+        yield PLAIN.model_copy(update=update)
     for steps in repeating(plain):
         yield PLAIN.model_copy(update={"repeated": steps})
     sums = tuple(pair for pair in diagonals(algorithm) if _is_faster(algorithm, pair, target))

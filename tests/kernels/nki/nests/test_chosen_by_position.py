@@ -48,9 +48,15 @@ GRAM = written(
     "gram", {"m": 256, "n": 256, "k": 256}, {"x": (256, 256)},
     "out[m, n] = add[k](x[m, k] * x[n, k])",
 )  # fmt: skip
+CENTRED = written(
+    "centred", {"m": 192, "n": 192, "k": 256}, {"x": (256, 192), "mean": (192,)},
+    "out[m, n] = add[k]((x[k, m] - mean[m]) * (x[k, n] - mean[n]))",
+)  # fmt: skip
 
 
-@pytest.mark.parametrize("whole", [RIM, APPENDED, WINDOWS, HALVES, GRAM], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "whole", [RIM, APPENDED, WINDOWS, HALVES, GRAM, CENTRED], ids=lambda one: one.name
+)
 def test_kernels_compute_the_same(whole: Algorithm) -> None:
     """Of the nests that a search begins with, all that have other text."""
     draw = np.random.default_rng(3)
@@ -63,6 +69,8 @@ def test_kernels_compute_the_same(whole: Algorithm) -> None:
         np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-5)
     if whole in (RIM, APPENDED):  # brought in parts, where one axis is on partitions not masked
         assert any("affine_select" not in text and "predicate" not in text for text in texts)
+    if whole is CENTRED:  # blocks of rows are parts of what moves
+        assert min(text.count("nl.subtract") for text in texts) == 1
 
 
 def test_what_is_prepared() -> None:

@@ -17,11 +17,21 @@ from accelopt.kernels.nki.nests.computed_together import (
     appending,
     repeated,
     repeating,
+    shared,
+    sharing,
 )
 from accelopt.kernels.nki.nests.diagonals import diagonals
 from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.nest import NotNested, default_nest, product_in, ready
-from accelopt.kernels.nki.nests.primitives import Append, Diagonal, Hold, Repeat, Sum, applied
+from accelopt.kernels.nki.nests.primitives import (
+    Append,
+    Diagonal,
+    Hold,
+    Repeat,
+    Share,
+    Sum,
+    applied,
+)
 from accelopt.kernels.nki.nests.starts import starting_nests
 from accelopt.kernels.nki.nests.value_graphs import Reading
 from accelopt.sim.dialects.dialect import Dialect
@@ -76,6 +86,17 @@ def column_moments() -> Algorithm:
         "total[n] = add[m](x[m, n])",
         "spread[n] = add[m](square(x[m, n] - total[n] * 0.00390625))",
         "out[n] = top[n] + spread[n] / 256.0 - total[n]",
+    )  # fmt: skip
+
+
+def scaled_step() -> Algorithm:
+    """A step in the direction of a mean, as long as all of what it changes is, and the mean."""
+    direction = "(mean[m, n] * 0.9 + x[m, n] * 0.1 + w[m, n] * 0.01)"
+    return written(
+        "step", {"m": 256, "n": 64}, dict.fromkeys(("x", "mean", "w"), (256, 64)),
+        "long = add[m, n](square(w[m, n]))",
+        f"wide = add[m, n](square{direction})",
+        f"out[m, n] = w[m, n] - {direction} * sqrt(long[()]) / sqrt(wide[()])",
     )  # fmt: skip
 
 
@@ -139,6 +160,19 @@ def test_a_product_again_for_its_columns() -> None:
         repeated(whole, "product", ("out",))
 
 
+def test_what_waits_for_a_sum_is_computed_once() -> None:
+    """The direction of a step, before all that waits for sums."""
+    whole = scaled_step()
+    assert [*sharing(whole)] == [("wide", "out")]
+    made = shared(whole, "wide", "out")
+    assert [d.out for d in made.definitions] == ["wide_shared", "long", "wide", "out"]
+    np.testing.assert_allclose(told(made), told(whole), rtol=1e-9)
+    nest = applied(Share(definition="wide_parts", reader="out"), whole, default_nest(whole))
+    assert nest.stages[0].members == ("wide_parts_shared",)
+    with pytest.raises(NotNested, match="out computes nothing that long, which it waits for, does"):
+        applied(Share(definition="long", reader="out"), whole, default_nest(whole))
+
+
 def test_sums_by_diagonals() -> None:
     """One block of the diagonal for each block of rows; narrow operands are multiplied as they are."""
     whole = taps()
@@ -190,6 +224,7 @@ def test_primitives_say_why_not() -> None:
         (column_norm(), "trn2"),
         (taps(), "trn1"),
         (column_moments(), "trn2"),
+        (scaled_step(), "trn1"),
     ],
 )
 def test_kernels_of_them_compute_the_same(whole: Algorithm, target: str) -> None:
@@ -197,7 +232,7 @@ def test_kernels_of_them_compute_the_same(whole: Algorithm, target: str) -> None
     nests = [
         n
         for n in starting_nests(whole, target)
-        if n.appended or n.repeated or n.brought or n.diagonals or n.along_free
+        if n.appended or n.repeated or n.brought or n.shared or n.diagonals or n.along_free
     ]
     chosen = [nests[0], nests[-1], max(nests, key=lambda nest: len(nest.contracted))]
     dialect: Dialect = "nki" if target == "trn2" else "neuronxcc"

@@ -11,11 +11,14 @@ from accelopt.algorithm.contraction import contraction
 from accelopt.algorithm.index import Index
 from accelopt.algorithm.ir import Apply, Map, Reduce, substituted
 from accelopt.algorithm.notation import algorithm_text
+from accelopt.kernels.nki.nests.nest import default_nest
+from accelopt.kernels.nki.nests.preparing import prepared
 from accelopt.kernels.nki.nests.read_ranges import fewer_conditions
 from accelopt.kernels.nki.nests.shared_element_functions import functions_shared
 from accelopt.kernels.nki.nests.shared_expressions import expressions_shared
 from tests.algorithm.evaluation import evaluate
 from tests.kernels.nki.lift import algorithms
+from tests.kernels.nki.nests.test_nests import check
 
 
 def test_a_function_of_neighbours_is_computed_once_for_each_element() -> None:
@@ -91,3 +94,18 @@ def test_results_are_read_in_place_of_what_is_equal_to_them() -> None:
     assert [a.name for a in (*product.rows, *product.columns)] == ["m", "n"]
     first = substituted(upto.expression, {upto.reduced[0]: Index(0)}, {})
     assert isinstance(first, Apply) and first.function == "negative"
+
+
+def test_halves_of_a_concatenation_share_what_they_combine() -> None:
+    """Rows counted through, and by two axes, of which the second half of the result reads less: once, by both axes."""
+    halves = algorithms.written(
+        "halves", {"b": 4, "c": 192, "k": 384, "l": 40, "h": 192}, {"x": (15360,)},
+        "total[k] = add[l](exp(x[k * 40 + l]))",
+        "spread[k] = add[l](square(x[k * 40 + l] - total[k]))",
+        "total2[b, c] = add[l](exp(x[b * 3840 + c * 40 + l]))",
+        "out[b, h] = spread[b * 96 + h - 96] / total[b * 96 + h - 96] if h - 96 >= 0 else total2[b, h]",
+    )  # fmt: skip
+    assert [d.out for d in prepared(halves).definitions] == ["total", "spread", "out"]
+    assert all(len(d.axes) == 2 for d in prepared(halves).definitions[:2])
+    for dialect in ("neuronxcc", "nki"):
+        check(halves, default_nest(halves, "trn2" if dialect == "nki" else "trn1"), dialect)
