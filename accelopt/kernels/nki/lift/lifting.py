@@ -35,6 +35,8 @@ LEAST_SHORTER = 1.5
 """Times as many expressions as by way of arrays are too many: they compute elements again."""
 LEAST_COMPUTED_AGAIN = 1.25
 """Times as many functions of elements as with tiles as definitions are too many."""
+MOST_APART = 8
+"""Iterations of a loop whose reads of a tile are compared."""
 
 
 class LiftedProgram(NamedTuple):
@@ -127,12 +129,19 @@ def _read_shifted(program: Program) -> frozenset[Tensor]:
 
 
 def _overlap(reads: Sequence[Access]) -> bool:
-    """Whether some reads of a tile, or one in a loop's iterations, take the same elements at other places."""
+    """Whether some reads of a tile, or one in iterations of a loop, take the same elements at other places."""
     offsets = defaultdict[tuple[object, tuple[int, ...], tuple[int, ...]], set[int]](set)
     for read in reads:
         start, terms = read.offset.constant, read.offset.terms
         found = offsets[(read.block, terms), read.shape[1:], read.strides[1:]]
-        found |= {start, *(start + step for _, step in terms)}
+        found |= {
+            start,
+            *(
+                start + n * s
+                for t, s in terms
+                for n in range(min(getattr(t, "size", 2), MOST_APART))
+            ),
+        }
     for (_, shape, strides), starts in offsets.items():
         places = np.zeros(1, int)
         for extent, step in zip(shape, strides, strict=True):
