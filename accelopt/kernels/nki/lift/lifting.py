@@ -134,14 +134,8 @@ def _overlap(reads: Sequence[Access]) -> bool:
     for read in reads:
         start, terms = read.offset.constant, read.offset.terms
         found = offsets[(read.block, terms), read.shape[1:], read.strides[1:]]
-        found |= {
-            start,
-            *(
-                start + n * s
-                for t, s in terms
-                for n in range(min(getattr(t, "size", 2), MOST_APART))
-            ),
-        }
+        sizes = [(step, getattr(term, "size", 2)) for term, step in terms]
+        found |= {start, *(start + n * s for s, e in sizes for n in range(min(e, MOST_APART)))}
     for (_, shape, strides), starts in offsets.items():
         places = np.zeros(1, int)
         for extent, step in zip(shape, strides, strict=True):
