@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from accelopt.algorithm.index import Axis, Floor, Index, index_of
 from accelopt.algorithm.linear import row_major
-from accelopt.algorithm.values import follows, ranges_where
+from accelopt.algorithm.values import follows, least_where, ranges_where
 
 
 @dataclass(slots=True)
@@ -288,7 +288,7 @@ def view_of(accesses: Sequence[GuardedAddress], given: tuple[int, ...]) -> tuple
 def subscripts(access: GuardedAddress, shape: Sequence[int]) -> tuple[Index, ...]:
     """A row-major address as one index a dimension."""
     strides = row_major(shape)
-    for found in _by_strides(access.address, strides):
+    for found in _by_strides(access.address, strides, access.guards):
         if not _outside(found, shape, access.guards):
             return found
     address = access.address
@@ -318,7 +318,7 @@ def _failing(access: GuardedAddress, chain: list[int], size: int) -> int | None:
     """The number of the last dimension that an access leaves; None when it leaves none."""
     shape = _shape(chain, size)
     worst = len(chain) - 1
-    for found in _by_strides(access.address, chain):
+    for found in _by_strides(access.address, chain, access.guards):
         outside = _outside(found, shape, access.guards)
         if not outside:
             return None
@@ -326,9 +326,11 @@ def _failing(access: GuardedAddress, chain: list[int], size: int) -> int | None:
     return worst
 
 
-def _by_strides(address: Index, strides: Sequence[int]) -> Iterator[tuple[Index, ...]]:
-    """An address by strides, its constant rounded down or up to a multiple of each; nothing where a coefficient is
-    no multiple of one."""
+def _by_strides(
+    address: Index, strides: Sequence[int], guards: Sequence[Index]
+) -> Iterator[tuple[Index, ...]]:
+    """An address by strides, its constant rounded down or up to a multiple of each, or to where it begins under the
+    guards; nothing where a coefficient is no multiple of one."""
     if not strides:
         yield ()
         return
@@ -336,10 +338,12 @@ def _by_strides(address: Index, strides: Sequence[int]) -> Iterator[tuple[Index,
     terms = tuple((t, c) for t, c in address.terms if abs(c) >= stride)
     if any(c % stride for _, c in terms):
         return
-    constants = (address.constant // stride, -(-address.constant // stride))
+    inside = Index(address.constant, tuple((t, c) for t, c in address.terms if abs(c) < stride))
+    least = least_where(inside, ranges_where(frozenset(guards)))
+    constants = (address.constant // stride, -(-address.constant // stride), least // stride)
     for constant in dict.fromkeys(constants):
         index = Index(constant, tuple((t, c // stride) for t, c in terms))
-        for below in _by_strides(address - index * stride, rest):
+        for below in _by_strides(address - index * stride, rest, guards):
             yield index, *below
 
 

@@ -36,6 +36,8 @@ from accelopt.time_limits import LIFT_SECONDS
 
 LEAST_KEPT = 40
 """Expressions from which on a kernel is lifted by way of its arrays in HBM, too."""
+MOST_APART = 8
+"""Iterations of a loop whose reads of a tile are compared."""
 
 
 class LiftedProgram(NamedTuple):
@@ -128,12 +130,13 @@ def _read_shifted(program: Program) -> frozenset[Tensor]:
 
 
 def _overlap(reads: Sequence[Access]) -> bool:
-    """Whether some reads of a tile, or one in a loop's iterations, take the same elements at other places."""
+    """Whether some reads of a tile, or one in iterations of a loop, take the same elements at other places."""
     offsets = defaultdict[tuple[object, tuple[int, ...], tuple[int, ...]], set[int]](set)
     for read in reads:
         start, terms = read.offset.constant, read.offset.terms
         found = offsets[(read.block, terms), read.shape[1:], read.strides[1:]]
-        found |= {start, *(start + step for _, step in terms)}
+        sizes = [(step, getattr(term, "size", 2)) for term, step in terms]
+        found |= {start, *(start + n * s for s, e in sizes for n in range(min(e, MOST_APART)))}
     for (_, shape, strides), starts in offsets.items():
         places = np.zeros(1, int)
         for extent, step in zip(shape, strides, strict=True):

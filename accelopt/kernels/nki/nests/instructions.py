@@ -13,7 +13,7 @@ from accelopt.kernels.nki.nests.matmul_time import matmul_ns
 from accelopt.kernels.nki.nests.nest import NotNested
 from accelopt.kernels.nki.nests.open_loops import Loops
 from accelopt.kernels.nki.nests.places import View, Where
-from accelopt.kernels.nki.nests.selection import Selection
+from accelopt.kernels.nki.nests.selection import Selection, is_positive_part
 from accelopt.kernels.nki.nests.statements import Form
 from accelopt.kernels.nki.nests.text import MOST_FREE, Tile, Writer, merged
 from accelopt.kernels.nki.nests.values import Value
@@ -196,20 +196,26 @@ class Instructions(Loops):
     def on_scalar_engine(
         self, step: Selection, dst: str, data: str, numbers: Sequence[str], width: int, said: str
     ) -> tuple[Form, ...]:
-        """`x * scale + bias` as an activation, where the bias is a tile or nothing."""
+        """`x * scale + bias`, or the larger of that and 0, as an activation, where the bias is a tile or nothing."""
+        functions, given = step.functions, step.numbers
+        positive = is_positive_part(functions[-1], given[-1])
+        if positive:
+            functions, given = functions[:-1], given[:-1]
         scale = bias = ""
-        if step.functions == ("multiply",):
-            scale = numbers[0]
-        elif step.functions == ("multiply", "add"):
-            scale, bias = numbers
-        elif step.functions == ("add",):
-            bias = numbers[0]
-        else:
+        match functions:
+            case ("multiply",):
+                scale = numbers[0]
+            case ("multiply", "add"):
+                scale, bias = numbers
+            case ("add",):
+                bias = numbers[0]
+            case () if positive:
+                pass
+            case _:
+                return ()
+        if bias and (last := given[-1]) is not None and last.kind == "constant":
             return ()
-        last = step.numbers[-1]
-        if bias and last is not None and last.kind == "constant":
-            return ()
-        text = f"op=nl.copy, data={data}"
+        text = f"op=nl.{'relu' if positive else 'copy'}, data={data}"
         text += f", bias={bias}" if bias else ""
         text += f", scale={scale}" if scale else ""
         call = self.text.call(dst, "activation", text, said)

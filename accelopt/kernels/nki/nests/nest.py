@@ -27,7 +27,12 @@ from accelopt.kernels.nki.nests.computed_together import (
 )
 from accelopt.kernels.nki.nests.diagonals import with_diagonals
 from accelopt.kernels.nki.nests.preparing import cut, inlined, prepared
-from accelopt.kernels.nki.nests.term_sums import in_own_terms, is_short, is_weighted
+from accelopt.kernels.nki.nests.term_sums import (
+    in_own_terms,
+    is_faster_in_terms,
+    is_short,
+    is_weighted,
+)
 
 Memory = Literal["SBUF", "HBM", "resident"]
 """Where an operand of a product stays: in SBUF for as many rounds as half of that allows, in HBM, or in
@@ -170,7 +175,11 @@ def in_terms(algorithm: ir.Algorithm, nest: Nest, spec: Hardware) -> tuple[ir.Al
             definition, laid = definitions[name], dict(stage.laid).get(name)
             lying = laid or [part.axis for part in stage.partition]
             weighted = is_weighted(definition, lying, widths)
-            if isinstance(definition, ir.Reduce) and (weighted or is_short(definition)):
+            if isinstance(definition, ir.Reduce) and (
+                weighted
+                or is_short(definition)
+                or is_faster_in_terms(definition, lying, widths, stage.columns, spec)
+            ):
                 rounds = {*lying, *widths} & {axis.name for axis in definition.reduced}
                 if not rounds and product_in(definition) is None and name not in by_ones:
                     shared = weighted and not laid and name not in engines

@@ -52,14 +52,22 @@ class NoEngine(Exception):
     """A function that no engine has."""
 
 
+def is_positive_part(function: str, number: Value | None) -> bool:
+    """Whether a function with a number is the larger of a value and 0, which Scalar has as `relu`."""
+    zero = number is not None and number.kind == "constant" and number.constant == 0
+    return function == "maximum" and zero
+
+
 def select(
     values: Sequence[Value],
     is_number: Callable[[Value], bool],
     single: Collection[Value],
     times: Callable[[Value, float], Value],
+    on_scalar: bool = False,
 ) -> list[Selection]:
-    """The steps, in order. `single` are the values that one other value alone reads; `times` makes a number times a constant."""
-    chooser = _Chooser(is_number, set(single), times)
+    """The steps, in order. `single` are the values that one other value alone reads; `times` makes a number times a constant.
+    Where either engine has an instruction, it is one that the Scalar engine has, too, if `on_scalar`."""
+    chooser = _Chooser(is_number, set(single), times, on_scalar)
     steps: list[Selection] = []
     for value in reversed(values):
         if value.kind in ("apply", "where") and value not in chooser.taken:
@@ -74,10 +82,12 @@ class _Chooser:
         is_number: Callable[[Value], bool],
         single: set[Value],
         times: Callable[[Value, float], Value],
+        on_scalar: bool,
     ) -> None:
         self.is_number = is_number
         self.single = single
         self.times = times
+        self.on_scalar = on_scalar
         self.taken: set[Value] = set()
 
     def step(self, value: Value) -> Selection:
@@ -94,7 +104,7 @@ class _Chooser:
             step.value = value  # engines write any format
             return step
         if function in ACTIVATIONS and len(arguments) == 1:
-            return self._activation(value)
+            return self._activation(value, function, arguments[0])
         if function in ARITHMETIC and len(arguments) == 2:
             numbers = [self.is_number(argument) for argument in arguments]
             if numbers[0] != numbers[1]:
@@ -116,8 +126,7 @@ class _Chooser:
             return right, left
         return None
 
-    def _activation(self, value: Value) -> Selection:
-        data = value.arguments[0]
+    def _activation(self, value: Value, function: str, data: Value) -> Selection:
         bias: Value | None = None
         scale: Value | None = None
         factor = 1.0
@@ -127,7 +136,7 @@ class _Chooser:
             data, scale = scaled
             factor = scale.constant
         shifted = self._inside(data, ("add", "subtract"))
-        if shifted and value.function != "reciprocal":
+        if shifted and function != "reciprocal":
             number = shifted[1]
             if data.function == "subtract":
                 factor = -factor
@@ -139,13 +148,22 @@ class _Chooser:
         if scaled and scale is None:
             self.taken.add(data)
             data, scale = scaled
-        return Selection(value, "activation", (value.function,), data, numbers=(scale, bias))
+        return Selection(value, "activation", (function,), data, numbers=(scale, bias))
 
     def _with_number(
         self, value: Value, arguments: tuple[Value, ...], number_first: bool
     ) -> Selection:
         data, number = arguments if not number_first else arguments[::-1]
         backwards = number_first and value.function not in COMMUTES
+        if is_positive_part(value.function, number):
+            shifted = self._inside(data, ("add", "subtract"))
+            if self.on_scalar or (shifted and self._inside(shifted[0], ("multiply",))):
+                return self._activation(value, "relu", data)
+        shifts = value.function == "subtract" and not backwards and number.kind != "constant"
+        if self.on_scalar and shifts:
+            return Selection(
+                value, "activation", ("copy",), data, numbers=(None, self.times(number, -1.0))
+            )
         inside = None if backwards else self._inside(data, ARITHMETIC)
         if inside:
             self.taken.add(data)

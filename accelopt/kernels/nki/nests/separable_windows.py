@@ -1,7 +1,8 @@
-"""A sum or a maximum over windows along several axes, first along all but one of them.
+"""A sum or a maximum over windows along several axes, first along all but one of them; what is computed of
+an element of a window, once for all windows that have it.
 
-before: y[m, n] = sum_k,l x[m + l, n + k], nine elements of 3 x 3
-after:  y_rows[i, n] = sum_k x[i, n + k]; y[m, n] = sum_l y_rows[m + l, n], three and three
+before: y[m, n] = sum_k,l f(x[m + l, n + k]), nine elements of 3 x 3
+after:  y_of[i, j] = f(x[i, j]); y_rows[i, n] = sum_k y_of[i, n + k]; y[m, n] = sum_l y_rows[m + l, n], three and three
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from accelopt.algorithm import ir
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.value_nodes import ORDERED
 
-MOST_LEFT = 0.75
-"""Of the elements that are combined: above that it is not worth a definition."""
+MOST_LEFT = 0.8
+"""Of the functions that are applied to elements: above that it is not worth a definition."""
 LONGEST = 16
 """Elements along a window."""
 
@@ -30,9 +31,9 @@ def _separated(definition: ir.Definition) -> Iterator[ir.Definition]:
     if not isinstance(definition, ir.Reduce) or definition.combiner in ORDERED:
         yield definition
         return
-    for window in definition.reduced if len(definition.reduced) > 1 else ():
+    for window in definition.reduced:
         for axis in definition.axes if window.extent <= LONGEST else ():
-            if found := _along(definition, window, axis, f"{definition.out}_rows"):
+            if found := _along(definition, window, axis):
                 yield from _separated(found[0])
                 yield found[1]
                 return
@@ -40,9 +41,11 @@ def _separated(definition: ir.Definition) -> Iterator[ir.Definition]:
 
 
 def _along(
-    definition: ir.Reduce, window: Axis, axis: Axis, name: str
-) -> tuple[ir.Reduce, ir.Reduce] | None:
+    definition: ir.Reduce, window: Axis, axis: Axis
+) -> tuple[ir.Definition, ir.Reduce] | None:
     """A definition in two, of which the second is along one window alone, which moves along an axis of the result."""
+    rest = tuple(a for a in definition.reduced if a != window)
+    name = f"{definition.out}_{'rows' if rest else 'of'}"
     body, conditions, nothing = definition.expression, tuple[Index, ...](), ir.Constant(0.0)
     match body:
         case ir.Where(conditions, chosen, ir.Constant() as nothing):
@@ -70,9 +73,15 @@ def _along(
     gone, other, factor = (window, axis, apart) if step == 1 else (axis, window, step)
     # What is read at a place is named by the place.
     body = ir.substituted(body, {gone: index_of(there) - index_of(other) * factor + low}, {})
-    rest = tuple(a for a in definition.reduced if a != window)
-    before = axis.extent * window.extent * math.prod(a.extent for a in rest)
-    after = there.extent * math.prod(a.extent for a in rest) + axis.extent * window.extent
+    computed = sum(
+        isinstance(part, ir.Apply)
+        and not isinstance(part.arguments[-1], ir.Constant)
+        and there in ir.axes_of(part)
+        for part in ir.walk(body)
+    )
+    others = math.prod(a.extent for a in rest)
+    before = axis.extent * ((computed + 1) * window.extent * others - 1)
+    after = there.extent * ((computed + 1) * others - 1) + axis.extent * (window.extent - 1)
     if {window, axis} & ir.axes_of(body) or after > MOST_LEFT * before:
         return None
     axes = tuple(there if a == axis else a for a in definition.axes)
@@ -80,5 +89,7 @@ def _along(
     places = tuple(place - low if a == there else index_of(a) for a in axes)
     read: ir.Expression = ir.Read(name, places)
     read = ir.Where(tuple(outside), read, nothing) if outside else read
-    first = ir.Reduce(name, axes, rest, definition.combiner, body)
+    first = (
+        ir.Reduce(name, axes, rest, definition.combiner, body) if rest else ir.Map(name, axes, body)
+    )
     return first, replace(definition, reduced=(window,), expression=read)

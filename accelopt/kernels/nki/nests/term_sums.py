@@ -1,4 +1,5 @@
-"""Sums of few computed terms, each of which is added to those before it as it is computed.
+"""Sums of few computed terms, each of which is added to those before it as it is computed, and sums or
+extrema of few elements where an instruction for each further one is faster than one for all.
 
 A term that is a tile times one number a partition (a tap of a filter, a weight of a row) is added by the
 instruction that computes it.
@@ -6,6 +7,7 @@ instruction that computes it.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterable, Mapping
@@ -63,12 +65,9 @@ def terms_of(definition: ir.Reduce) -> list[ir.Expression]:
     ]
 
 
-def sum_of(terms: Iterable[ir.Expression]) -> ir.Expression:
-    """The sum of some terms, from the first to the last."""
-    total, *rest = terms
-    for term in rest:
-        total = ir.Apply("add", (total, term))
-    return total
+def sum_of(terms: Iterable[ir.Expression], combiner: str = "add") -> ir.Expression:
+    """The sum of some terms, or what else combines them, from the first to the last."""
+    return functools.reduce(lambda total, term: ir.Apply(combiner, (total, term)), terms)
 
 
 def is_weighted(definition: ir.Definition, lying: Iterable[str], widths: Mapping[str, int]) -> bool:
@@ -91,6 +90,19 @@ def is_weighted(definition: ir.Definition, lying: Iterable[str], widths: Mapping
     )
 
 
+def is_faster_in_terms(
+    definition: ir.Reduce, lying: Iterable[str], widths: Mapping[str, int], columns: int, spec: Hardware
+) -> bool:  # fmt: skip
+    """Whether Vector combines few elements faster two by two than by an instruction that takes all of them, of up to so
+    many `columns` of results; `lying` and `widths` are those of `is_weighted`."""
+    count = math.prod(axis.extent for axis in definition.reduced)
+    free = (widths.get(a.name, a.extent) for a in definition.axes if a.name not in lying)
+    width, opened = min(math.prod(free), columns), spec.access_cycles
+    pair = width * spec.two_input_cycles_per_element + opened
+    plain = definition.combiner in ("add", "maximum", "minimum")
+    return plain and count <= MOST_TERMS and (count - 1) * pair < count * width + opened
+
+
 def in_own_terms(definition: ir.Reduce, spec: Hardware, shared: bool) -> list[ir.Map]:
     """A sum as its terms; where Vector and GpSimd have `shared` them, those that GpSimd adds are definitions
     before it: as many as it adds while Vector adds the others and their sum."""
@@ -105,4 +117,5 @@ def in_own_terms(definition: ir.Reduce, spec: Hardware, shared: bool) -> list[ir
         del terms[-count:]
     places = tuple(map(index_of, definition.axes))
     apart = [sum_of(ir.Read(term.out, places) for term in own)] if own else []
-    return [*own, ir.Map(definition.out, definition.axes, sum_of((*terms, *apart)))]
+    total = sum_of((*terms, *apart), definition.combiner)
+    return [*own, ir.Map(definition.out, definition.axes, total)]

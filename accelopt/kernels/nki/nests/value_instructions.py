@@ -258,7 +258,7 @@ class Calculation(Instructions):
         # Who takes a tile takes it less a number, too: that is no step of its own.
         single = {v for v in order if self.reading.uses.get(v, 1) == 1 or is_shifted(v)}
         try:
-            return select(list(order), is_number, single, times)
+            return select(list(order), is_number, single, times, self.engine == "scalar")
         except NoEngine as error:
             raise NotNested(str(error)) from None
 

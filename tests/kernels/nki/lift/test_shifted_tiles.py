@@ -13,6 +13,7 @@ from lifted_text import check_nests, lifted, traced
 
 from accelopt.algorithm.element_work import element_work
 from accelopt.algorithm.equality import same_function
+from accelopt.algorithm.ir import arrays_read
 from accelopt.kernels.nki.lift.lifting import lift
 
 HEAD = """def kernel(x):
@@ -72,6 +73,22 @@ def test_each_pass_of_a_blur_is_a_definition(dtype: str) -> None:
         (128, 21, 15), (128, 17, 15)
     ]  # fmt: skip
     np.testing.assert_allclose(one.found, one.expected, rtol=1e-4, atol=1e-2)
+
+
+@pytest.mark.parametrize(("taps", "own"), [(3, 2), (2, 1)])
+def test_windows_in_loops_that_overlap_read_a_definition(taps: int, own: int) -> None:
+    """Every second window of three shares elements with the next, of two it does not."""
+    text = nki_of("x", shape="(128, 31)")(f"""
+tile, best = nl.tanh(nl.square(nl.tanh(nl.load(x)))), nl.zeros((128, 31), dtype=nl.float32)
+for k in range({taps}):
+    nisa.tensor_tensor(dst=best, data1=best, data2=tile[:, k:k + 61:2], op=nl.maximum)
+nl.store(out, best)
+""")
+    x = np.random.default_rng(4).normal(size=(128, 64)).astype(np.float32)
+    one = lifted(text, [x])
+    names = {read for d in one.algorithm.definitions for read in arrays_read(d)}
+    assert len(names - {"x", "largest"}) == own - 1
+    check_nests(one, [x], 1e-3)
 
 
 def test_what_is_read_once_is_no_definition() -> None:

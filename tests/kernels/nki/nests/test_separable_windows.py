@@ -30,6 +30,14 @@ WINDOWS = {
     "three that hardly overlap": (
         "maximum", {"m": 5, "n": 6, "k": 2, "l": 2}, "x[c, m * 2 + l, n * 2 + k]", False,
     ),
+    "every second of three": (
+        "maximum", {"m": 5, "n": 6, "k": 3, "l": 3}, "x[c, m * 2 + l, n * 2 + k]", True,
+    ),
+    "computed of each element": (
+        "maximum", {"m": 5, "n": 6, "k": 3, "l": 3},
+        "maximum(w[0, 0] * x[c, m * 2 + l - 1, n * 2 + k - 1] + w[0, 1], 0) "
+        "if m * 2 + l - 1 >= 0 and n * 2 + k - 1 >= 0 else 0.0", True,
+    ),
     "weighed": (
         "add", {"m": 10, "n": 12, "k": 3, "l": 3}, "x[c, m + l, n + k] * w[l, k]", False,
     ),

@@ -83,6 +83,14 @@ def test_rows_are_found_beside_a_dilation() -> None:
     assert view_of([given], (6, 128, 401)) == (6, 128, 401)
 
 
+def test_a_row_begins_where_its_guards_leave_it() -> None:
+    """Elements 22 and 23 of rows of 24, read 300 places further on: 300 is no multiple of a row."""
+    m, n = Axis("m", 64), Axis("n", 325)
+    place = index_of(n) - 322
+    given = GuardedAddress(index_of(m) * 24 + index_of(n) - 300, (place, place * -1 + 1))
+    assert view_of([given], (64, 24)) == (64, 24)
+
+
 def test_names_that_others_use_are_given_where_they_were() -> None:
     """Statements that name patterns of places are alike and stay apart, since those after them use the names."""
     count = 16
