@@ -60,6 +60,7 @@ from accelopt.kernels.nki.referee.trials import (
     FLAGS,
     HIDDEN,
     NEGATIVE,
+    NONE,
     NOT_FINITE,
     ONE_SIDED,
     OTHER_SHAPE,
@@ -99,7 +100,7 @@ TRACED_AGAIN = 2  # times, at another date, in another home, with other hashes
 # Cheap tells first: most wrong kernels fall at the first seed or at the stress inputs.
 _HALVES = (
     (PUBLIC[0], STRESS, ONE_SIDED, SWEEP, END, EVERY, NEGATIVE, POSITIVE),
-    (PUBLIC[1], HIDDEN, FEW_BITS, SMALL, FAR, NOT_FINITE, *PUBLIC[2:]),
+    (PUBLIC[1], HIDDEN, FEW_BITS, SMALL, FAR, NOT_FINITE, NONE, *PUBLIC[2:]),
 )
 _TRIALS = {
     Scrutiny.PUBLISHED: PUBLIC,

@@ -990,7 +990,10 @@ def _cumulative(x: Interval, axis: Any = None, dtype: Any = None, out: Any = Non
 
 def _mean(x: Interval, axis: Any = None, dtype: Any = None, out: Any = None, **more: Any) -> Any:
     total = _sum(x, axis, **more)
+    # A sum has the range of float32, also where what it is a mean of has less.
+    total.formats = x.formats._replace(largest=RANGE)
     found = total / (x.size / max(1, total.size))
+    found.formats = x.formats
     if not x.formats.few_bits:
         return found
     # A sum of few bits may be exact; a mean that is kept up to date, as Welford's, rounds in each step.

@@ -16,6 +16,7 @@ from enum import IntEnum
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
 
 from accelopt.kernels.nki.referee.precision import in_few_bits
@@ -53,6 +54,7 @@ SEVERITIES = (
 # lies as many times its own spread away from it: E[x^2] - E[x]^2 has no digit left there.
 FAR = (30.0, 300.0)
 FEW_VECTORS = 16
+FEW_ELEMENTS = 1 << 16  # of which those places are tried for all together
 PLACES = 16  # to which one of them is moved that lies far away, to choose from
 UNIT = 2.0**-24  # unit roundoff of float32
 MOST_STEPS = 1 << 16  # of a running mean
@@ -63,6 +65,11 @@ INVARIANT, SCALED = (
     1e-4,
     1e-2,
 )  # of the largest, what rounding, and what an eps makes of outputs that stay
+# Of so many vectors of two inputs of few bits one is nearly the other's, to so much: who rounds what cancels shows.
+NEAR, NEARLY, ALIKE = 1 / 16, 2.0**-6, 4.0
+# Times as large as at their beginning elements of some vectors, or their squares, are a fifth of the sum: one of
+# few bits loses them.
+FALLS, BEGINNING = (3.2e-3, 3.2e-3**0.5), 64
 FEW_BITS = 8  # that bfloat16 holds
 SMALL = 1 / 8  # beside the halves, and where a spike is as small as others are
 LARGEST_SCALE = 1 << 16
@@ -118,12 +125,30 @@ def stressed(
     the shapes of what the reference makes of them."""
     extreme = rows_of_outputs(inputs, outputs)
     named = _named(inputs, extreme)
-    return [
+    changed = [
         _stressed(value, generator, severity, named, extreme=number == extreme)
         if changeable(value)
         else value
         for number, value in enumerate(inputs)
     ]
+    for number in (n for n, value in enumerate(inputs) if n != extreme and changeable(value)):
+        if _alike_in_kind(inputs[extreme], inputs[number]):
+            rows, others = (changed[n].reshape(-1, changed[n].shape[-1]) for n in (number, extreme))
+            near = generator.random(len(rows)) < NEAR
+            spread = generator.normal(0, NEARLY, (int(near.sum()), rows.shape[1]))
+            rows[near] = others[near] * (1 + spread).astype(rows.dtype)
+    return changed
+
+
+def _alike_in_kind(one: np.ndarray, other: np.ndarray) -> bool:
+    """True for vectors of formats below float32 of which one may be nearly another: of one shape, size and signs."""
+    if one.shape != other.shape or one.ndim < 2 or (one.min() < 0) != (other.min() < 0):
+        return False
+    with np.errstate(over="ignore"):
+        if not any((one == one.astype(form)).all() for form in (np.float16, ml_dtypes.bfloat16)):
+            return False
+    sizes = np.sqrt([np.mean(np.square(v, dtype=np.float64)) for v in (one, other)])
+    return bool(sizes.max() <= ALIKE * sizes.min())
 
 
 def _named(inputs: Sequence[Any], extreme: int) -> np.ndarray | None:
@@ -340,7 +365,7 @@ def one_sided(
     every term, as attention's scores must be before a mask of -100 shows."""
     changed: list[Any] = []
     turn = 0
-    throughout = np.zeros(0, bool)
+    throughout, falls = np.zeros(0, bool), np.zeros(0)
     extreme = rows_of_outputs(inputs, outputs)
     for number, value in enumerate(inputs):
         if not changeable(value):
@@ -372,11 +397,17 @@ def one_sided(
             rows[huge] += rows[huge].mean(axis=1, keepdims=True)
             throughout = huge & (signs < 0) if signed and number == extreme else throughout
             _apply(rows, kinds, generator, severity.factor, signed=False)
+            if number == extreme and len(rows) >= FEW_VECTORS:
+                falls = np.where(
+                    kinds == Kind.AS_IT_IS, generator.choice((1, *FALLS), len(rows)), 1
+                )
             if severity.largest > HUGE and (huge := kinds == Kind.HUGE).any():
                 most = severity.largest / np.abs(rows[huge]).max(axis=1, keepdims=True)
                 powers = generator.uniform(0, 1, most.shape)
                 powers[::2] = 1
                 rows[huge] *= (most**powers).astype(rows.dtype)
+        if values.shape == np.shape(inputs[extreme]) and len(rows) == len(falls):
+            rows[:, -(-rows.shape[1] // BEGINNING) :] *= falls[:, None].astype(rows.dtype)
         if signed:
             rows *= signs.astype(rows.dtype)[:, None]
         changed.append(rows.reshape(values.shape))
@@ -531,7 +562,13 @@ def far_from_zero(
     mean is taken over, it is large beside the spread."""
     number = rows_of_outputs(inputs, outputs)
     changed = [varied(value, generator) if changeable(value) else value for value in inputs]
-    changed[number] = _moved(inputs[number], severity.factor * FAR[0] * generator.uniform(0.5, 1))
+    value, distance = inputs[number], severity.factor * FAR[0]
+    if value.size <= FEW_ELEMENTS:  # all may have one mean
+        size = np.sqrt(np.mean(np.square(value, dtype=np.float64)))
+        moved = _far_away(value.reshape(-1), float(distance * size), generator)
+        changed[number] = moved.reshape(value.shape)
+    else:
+        changed[number] = _moved(value, distance * generator.uniform(0.5, 1))
     return changed
 
 

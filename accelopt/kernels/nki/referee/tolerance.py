@@ -24,6 +24,7 @@ from accelopt.kernels.nki.referee.precision import SINGLE, Precision, in_double,
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.referee.rounding import Formats, apart, given_as
 from accelopt.kernels.nki.referee.rows import row_blocks
+from accelopt.kernels.nki.referee.variation import exchanged
 
 EVERY_BLOCK = 8  # of many, where one number is asked of all
 Rows = tuple[slice, ...]
@@ -45,6 +46,8 @@ SHOWS, THERE, LEAST_SHOWN, MOST_HIDDEN, MOST_SHOWN = 16, 4, 16, 0.05, 1 << 16
 NEAREST = 4.0  # times what is rounded to the nearest number, who rounds his result is off by
 FINER = 2.0**16  # of steps of bfloat16, those of float32
 FAR, FAR_ENDS = 1e4, (40, 80, -40, -80)
+FEW_ROUNDINGS = 8  # that four values of a function may have together
+WAYS = (1, 2, -1, -2)  # out, and twice as far, to either side
 GROWS = 1e6  # times from 40 to 80: an exponential, of which no form cancels as much as exp(-x)
 # A thousand times the smallest normal number: what is worked out on the way may be that much smaller.
 UNDERFLOW = 1e-35
@@ -63,23 +66,35 @@ NONE = np.zeros((), np.float32)
 
 class Exact(NamedTuple):
     """One output in float32: its values, the allowed absolute error (infinite where the reference is
-    not finite or not determined), where even small values are resolved, the absolute error of an honest
-    form that cancels, negative on the side of the smaller of f(x) and f(-x) (where both are alike, of x), and, where formats below float32
-    are allowed, what one rounding to them at the end makes; a single zero where there is none."""
+    not finite or not determined), where even small values are resolved, the absolute errors of honest
+    `forms` that cancel, along a first axis one of each factor, negative on the side of the smaller of f(x) and f(-x) (where both are
+    alike, of x), and, where formats below float32 are allowed, what one rounding to them at the end makes; a single zero
+    where there is none."""
 
     values: np.ndarray
     allowed: np.ndarray
     resolved: np.ndarray
-    cancelled: np.ndarray
+    forms: np.ndarray
     at_end: np.ndarray
+
+    @property
+    def cancelled(self) -> np.ndarray:
+        """The largest errors of forms that cancel."""
+        return _largest_of(self.forms)
 
     def allowed_to(self, output: np.ndarray, rounding: float) -> np.ndarray:
         """The absolute error that is allowed of a kernel with this output: of one that cancels, or rounds on
         the way, also where that loses the value, and so of one that is `rounding` times coarser than float32,
-        as a table is. Which a kernel does is asked of each side and sign alone: ELU cancels below zero only."""
-        if not self.cancelled.ndim and not self.at_end.ndim:
+        as a table is. Which a kernel does is asked of each factor, side and sign alone: ELU cancels below zero only."""
+        if not self.forms.ndim and not self.at_end.ndim:
             return self.allowed
-        values, scale, least, fine = self.values, np.abs(self.cancelled), self.allowed, 1.0
+        forms = self.forms if self.forms.ndim else self.forms[None]
+        found = (self._allowed_if(cancelled, output, rounding) for cancelled in forms)
+        return np.asarray(reduce(np.maximum, found))
+
+    def _allowed_if(self, cancelled: np.ndarray, output: np.ndarray, rounding: float) -> np.ndarray:
+        """The same, of one form that cancels."""
+        values, scale, least, fine = self.values, np.abs(cancelled), self.allowed, 1.0
         with np.errstate(all="ignore"):
             size, found = np.abs(values), np.maximum(self.allowed, scale)
             at_end = NEAREST * self.at_end
@@ -95,9 +110,9 @@ class Exact(NamedTuple):
                 shows = (scale > SHOWS * at_end) & (size > scale / 2)
                 shows |= (noise > THERE * at_end) & (size > 2 * noise)
                 shows &= error <= size / 2  # what is lost is no sign of rounding
-            steps = np.floor(values / scale * fine) if self.cancelled.ndim else values
+            steps = np.floor(values / scale * fine) if cancelled.ndim else values
             for side in itertools.product((True, False), repeat=2):
-                own = (np.signbit(self.cancelled) == side[0]) & (np.signbit(values) == side[1])
+                own = (np.signbit(cancelled) == side[0]) & (np.signbit(values) == side[1])
                 there = np.flatnonzero(shows & own)
                 there = there[:: max(1, there.size // MOST_SHOWN)]
                 # Equal arguments are rounded alike, by luck well: one of those that are so near counts.
@@ -106,7 +121,7 @@ class Exact(NamedTuple):
                 if first.size < LEAST_SHOWN or beyond.reshape(-1)[there].mean() > MOST_HIDDEN:
                     continue
                 # Who gives the nearest number where that shows gives it elsewhere.
-                nearest = self.at_end.ndim and self.cancelled.ndim
+                nearest = self.at_end.ndim and cancelled.ndim
                 nearest = nearest and (error > self.at_end).reshape(-1)[there].mean() <= MOST_HIDDEN
                 found = np.where(own, self.at_end if nearest else least, found)
         return np.asarray(found)
@@ -115,6 +130,13 @@ class Exact(NamedTuple):
     def judged(self) -> float:
         """The fraction of elements that are judged at all."""
         return float(np.isfinite(self.allowed).mean()) if self.allowed.size else 1.0
+
+
+def _largest_of(forms: np.ndarray) -> np.ndarray:
+    """Of several arrays along a first axis, of each element that of the largest magnitude."""
+    if len(np.atleast_1d(forms)) == 1:
+        return forms.reshape(forms.shape[1:])
+    return np.asarray(reduce(lambda a, b: np.where(np.abs(b) > np.abs(a), b, a), forms))
 
 
 def exact_outputs(
@@ -158,11 +180,11 @@ def _tolerated(
     few_bits: bool = False,
 ) -> tuple[Exact, ...]:
     """Exact outputs with tolerances, of `parts`: places, exact values, and what noise they show."""
-    cancelled = _cancelled(reference, inputs, expected, precision)
-    at_end = _rounded_at_end(reference, inputs, expected, precision, cancelled, few_bits)
+    forms = _cancelled(reference, inputs, expected, precision)
+    at_end = _rounded_at_end(reference, inputs, expected, precision, forms, few_bits)
     found = [
         Exact._make([*(np.empty(one.shape, form) for form in FORMATS), *more])
-        for one, *more in zip(expected, cancelled, at_end, strict=True)
+        for one, *more in zip(expected, forms, at_end, strict=True)
     ]
     largest = [0.0] * len(expected)
     for rows, exact, noises in parts:
@@ -272,43 +294,97 @@ def _cancelled(
     with contextlib.suppress(ConfigError), np.errstate(all="ignore"):
         alone = all(_has_axes_of(shapes[0], inputs[n].shape) for n in places)
         if alone and reference.elementwise(singles, shapes):
-            first = next(n for n in places if inputs[n].shape == shapes[0])
-            mirrored = [-v if n in places else v for n, v in enumerate(singles)]
-            flat = mirrored[first].reshape(-1)
-            flat[: len(FAR_ENDS)] = FAR_ENDS[: flat.size]
-            others, found = reference.forward(mirrored), []
-            farther = [
-                [
-                    reference.forward(
-                        [_far_out(v, way) if n == m else v for m, v in enumerate(singles)]
-                    )
-                    for way in (1, 2, -1, -2)
-                ]
-                for n in places
-                if inputs[n].shape == shapes[0]
+            whole = [n for n in places if inputs[n].shape == shapes[0]]
+
+            def far_out(number: int) -> list[tuple[np.ndarray, ...]]:
+                others = (exchanged(singles, number, _far_out(singles[number], w)) for w in WAYS)
+                return [reference.forward(one) for one in others]
+
+            farther = {n: far_out(n) for n in whole}
+            mirrored = [
+                (
+                    factor[0],
+                    reference.forward(_mirrored(singles, factor)),
+                    [*map(farther.get, factor)],
+                )
+                for factor in _factors(reference, singles, expected, whole, places, precision)
             ]
-            for number, (one, other) in enumerate(zip(expected, others, strict=True)):
+            found = []
+            for number, one in enumerate(expected):
                 if not is_float(one.dtype):
                     found.append(NONE)
                     continue
-                own, size = (np.abs(in_single(end)) for end in (one, other))
-                limit, single, near = np.zeros_like(own), in_single(one), 4 * SINGLE.unit * own
-                far = size.reshape(-1)[: len(FAR_ENDS)]
-                if not (far[1::2] <= GROWS * np.maximum(1, far[:-1:2])).all():
-                    size, far = np.zeros_like(size), far[:0]
-                far[...] = np.maximum(1, np.abs(singles[first].reshape(-1)[: far.size]))
-                for ends in farther:
-                    here, further, back, beyond = (in_single(end[number]) for end in ends)
-                    for end, twice in ((here, further), (back, beyond)):
-                        settles = apart(end, twice) <= 4 * SINGLE.unit * np.abs(end)
-                        limit = np.maximum(limit, np.where(settles, np.abs(end), 0))
-                    size[(apart(further, single) <= near) & (apart(back, single) > near)] = 0
-                known = (np.nan_to_num(end, nan=0, posinf=0) for end in (own, size, limit))
-                cancelled = reduce(np.maximum, known) * np.float32(ARGUMENT_SLACK * precision.unit)
-                side = (own < size - near) | ((own <= size + near) & (singles[first] < 0))
-                found.append(np.where(side, -cancelled, cancelled).astype(np.float32))
+                single = in_single(one)
+                own = np.nan_to_num(np.abs(single), nan=0, posinf=0)
+                near = 4 * SINGLE.unit * np.abs(single)
+                forms, telling = list[np.ndarray](), list[bool]()
+                for first, others, ends_of in mirrored:
+                    limit, size = np.zeros(one.shape, np.float32), np.abs(in_single(others[number]))
+                    far = size.reshape(-1)[: len(FAR_ENDS)]
+                    if not (far[1::2] <= GROWS * np.maximum(1, far[:-1:2])).all():
+                        size, far = np.zeros_like(size), far[:0]
+                    far[...] = np.maximum(1, np.abs(singles[first].reshape(-1)[: far.size]))
+                    for ends in filter(None, ends_of):
+                        here, further, back, beyond = (in_single(end[number]) for end in ends)
+                        there = (apart(further, single) <= near) & (apart(back, single) > near)
+                        # Of what vanishes on one side f(-x) tells it, but where it has come to that: what a clip ends at
+                        # says nothing.
+                        vanishes = ((here == 0) & (further == 0)) | ((back == 0) & (beyond == 0))
+                        for end, twice in ((here, further), (back, beyond)):
+                            settles = apart(end, twice) <= 4 * SINGLE.unit * np.abs(end)
+                            settles &= there | ~vanishes
+                            limit = np.maximum(limit, np.where(settles, np.abs(end), 0))
+                        size[there] = 0
+                    known = (own, *(np.nan_to_num(end, nan=0, posinf=0) for end in (size, limit)))
+                    most = reduce(np.maximum, known) * np.float32(ARGUMENT_SLACK * precision.unit)
+                    telling.append(bool((most > FEW_ROUNDINGS * precision.unit * own).any()))
+                    side = (own < size - near) | ((own <= size + near) & (singles[first] < 0))
+                    forms.append(np.where(side, -most, most).astype(np.float32))
+                # Where it is no larger than the value itself, nothing cancels.
+                found.append(np.stack([*itertools.compress(forms, telling)] or forms[:1]))
             return found
     return none
+
+
+def _factors(
+    reference: Reference,
+    inputs: Sequence[Any],
+    expected: Sequence[np.ndarray],
+    whole: Sequence[int],
+    places: Sequence[int],
+    precision: Precision,
+) -> list[list[int]]:
+    """The inputs at `places` in groups of which the outputs are products of functions of each, as the gate and the
+    value of a gated unit are; those of them that are `whole`, of the outputs' shape, come first."""
+    alone: list[int] = []
+    sharp = max(RESOLVED, FEW_ROUNDINGS * precision.unit)
+    rest = [*whole, *(n for n in places if n not in whole)]
+
+    def doubled(numbers: Sequence[int]) -> tuple[np.ndarray, ...]:
+        return reference.forward([2 * v if n in numbers else v for n, v in enumerate(inputs)])
+
+    for number in whole[1:]:
+        others = [n for n in rest if n != number]
+        corners = zip(expected, doubled(rest), doubled([number]), doubled(others), strict=True)
+        if all(_equal_products([*map(in_single, four)], sharp) for four in corners):
+            alone, rest = [*alone, number], others
+    return [rest, *([n] for n in alone)]
+
+
+def _equal_products(corners: Sequence[np.ndarray], sharp: float) -> bool:
+    """True where f(x, y) f(2x, 2y) is f(2x, y) f(x, 2y), as it is where f is a product of functions of each."""
+    one, both, first, second = (corner.astype(np.float64) for corner in corners)
+    left, right = one * both, first * second
+    judged = np.isfinite(left) & np.isfinite(right)
+    return bool((apart(left, right) <= sharp * np.abs(right) + UNDERFLOW)[judged].all())
+
+
+def _mirrored(inputs: Sequence[Any], factor: Sequence[int]) -> list[Any]:
+    """`inputs` with other signs of those of a factor; of its first some elements are far out."""
+    found = [-v if n in factor else v for n, v in enumerate(inputs)]
+    flat = found[factor[0]].reshape(-1)
+    flat[: len(FAR_ENDS)] = FAR_ENDS[: flat.size]
+    return found
 
 
 def _rounded_at_end(
@@ -316,7 +392,7 @@ def _rounded_at_end(
     inputs: Sequence[Any],
     expected: Sequence[np.ndarray],
     precision: Precision,
-    cancelled: Sequence[np.ndarray],
+    forms: Sequence[np.ndarray],
     few_bits: bool,
 ) -> list[np.ndarray]:
     """Of each output of a function of single elements what is allowed of a kernel that works in float32 and
@@ -326,11 +402,11 @@ def _rounded_at_end(
     whole = [one.dtype.kind in "iub" for one in expected]
     if not precision.narrow:
         return found
-    if any(one.ndim for one in cancelled) and any(is_float(one.dtype) for one in expected):
+    if any(one.ndim for one in forms) and any(is_float(one.dtype) for one in expected):
         with contextlib.suppress(ConfigError):
             narrower = np.float32(SINGLE.unit / precision.unit)
             least = np.float32(max(UNDERFLOW, precision.least))
-            both = [*zip(cancelled, expected, strict=True)]
+            both = [*zip(map(_largest_of, forms), expected, strict=True)]
             at_end = [np.full(e.shape, least) + np.abs(c) * narrower for c, e in both]
             for rows, true, radii in rounded(reference, inputs, Precision(), SLACK, expected):
                 for one, value, radius in zip(at_end, true, radii, strict=True):

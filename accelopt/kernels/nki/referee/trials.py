@@ -40,6 +40,7 @@ from accelopt.kernels.nki.referee.variation import (
     PLAIN,
     exchanged,
     masks,
+    none_counted,
     numbers_reckoned_with,
     other_flags,
     other_integers,
@@ -54,7 +55,7 @@ from accelopt.sim import dtypes
 from accelopt.store import content_key
 
 PUBLIC_SEEDS = (0, 21, 42, 63, 84)
-VERSION = 48
+VERSION = 49
 CHECKSUMS = "checksums.json"
 FREE_BYTES = 8 << 30  # of the disk, left to others
 # An output that differs from an input of its shape by less than this fraction updates that input.
@@ -88,6 +89,7 @@ class TrialName(NamedTuple):
             "small": "hidden inputs that are small throughout",
             "far": "hidden inputs that lie far from zero throughout",
             "not-finite": "hidden inputs with NaN and infinities",
+            "none": "hidden inputs of which none is counted",
             "unused": "hidden inputs of which those elements decide that reach no result of the kernel",
             "signs": "hidden inputs with plain numbers of the other sign",
             "flags": "hidden inputs with flags turned round",
@@ -172,7 +174,7 @@ END = TrialName("end")
 EVERY = TrialName("every")
 NEGATIVE, POSITIVE = TrialName("negative"), TrialName("positive")
 FEW_BITS, SMALL, FAR = TrialName("few-bits"), TrialName("small"), TrialName("far")
-NOT_FINITE = TrialName("not-finite")
+NOT_FINITE, NONE = TrialName("not-finite"), TrialName("none")
 OTHER_SHAPE = TrialName("other-shape")
 SIGNS, FLAGS = TrialName("signs"), TrialName("flags")
 UNUSED = TrialName("unused")  # made for one kernel, and not kept
@@ -276,6 +278,8 @@ class TrialStore:
             return self._with_whole(reference, trial_on(reference, name, drawn, precision, part))
         if name == OTHER_SHAPE:
             return _taken(reference, name, other_shapes(drawn))
+        if name == NONE:
+            return _taken(reference, name, none_counted(drawn, self._used(reference)))
         if name in (SIGNS, FLAGS):
             plain = other_signs(drawn) if name == SIGNS else other_flags(drawn)
             return _taken(reference, name, [plain] if plain else [])
@@ -374,7 +378,10 @@ class TrialStore:
         ]
         if not _arises(reference, name, inputs, shapes, uses):
             return None
-        if name == SMALL and (uses.smooth or not self._asked(reference, stress.all_in_each)):
+        if name == SMALL and (
+            (uses.smooth and self._rows_apart(reference))
+            or not self._asked(reference, stress.all_in_each)
+        ):
             return None
         if name == FAR and not self._has_means_of_several(reference):
             return None

@@ -162,6 +162,26 @@ def other_masks(
     return changed
 
 
+def none_counted(inputs: Sequence[Any], uses: Uses) -> Iterator[list[Any]]:
+    """`inputs` of which no element counts, where the reference keeps a count of such above zero: masks without one
+    that is set, labels that are all ignored, integers all on the other side of what they are compared with."""
+    set_to = masks(inputs, uses)
+    for number in uses.kept_above:
+        value = inputs[number]
+        if not isinstance(value, np.ndarray) or not value.size:
+            continue
+        least, most, sides = value.min(), value.max(), uses.thresholds.get(number, set())
+        if number in set_to and value.dtype.kind in "bf":
+            given = [least]
+        elif value.dtype.kind in "iu":
+            given = [*uses.marks.get(number, ())] + [least, most] * any(
+                least <= t <= most for t in sides
+            )
+        else:
+            continue
+        yield from (exchanged(inputs, number, np.full_like(value, one)) for one in given)
+
+
 def partly_set(
     reference: Reference, inputs: Sequence[Any], uses: Uses, generator: np.random.Generator
 ) -> list[Any]:
