@@ -195,10 +195,6 @@ class NotNested(Exception):
     """A definition, or a nest of one, that has no kernel: the text names the definition and says why."""
 
 
-class TooLong(NotNested):
-    """A kernel would have more statements than a person reads."""
-
-
 class ReadAfterChange(Exception):
     """An input of which a part is read after it was changed in place, in one round."""
 

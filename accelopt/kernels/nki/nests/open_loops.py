@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from accelopt.algorithm.index import Axis
 from accelopt.kernels.nki.nests.axis_positions import At, FreeNames, Span, variable
-from accelopt.kernels.nki.nests.nest import TooLong, evenly
+from accelopt.kernels.nki.nests.nest import NotNested, evenly
 from accelopt.kernels.nki.nests.places import Block, Round, Where
 from accelopt.kernels.nki.nests.skipping import Mask
 from accelopt.kernels.nki.nests.statements import For, Form, Line, line
@@ -51,7 +51,7 @@ class Loops:
         forms = tuple(f for f in forms if f.engine == self.engine) or forms
         self.written += 1
         if self.written > MOST_STATEMENTS:
-            raise TooLong(f"a kernel of it would have more than {MOST_STATEMENTS:,} statements")
+            raise NotNested(f"a kernel of it would have more than {MOST_STATEMENTS:,} statements")
         made = Line(forms, moved) if forms else line(text)
         self.blocks[-1].nodes.append(made)
 

@@ -12,12 +12,14 @@ from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.nests.axis_positions import FreeNames
 from accelopt.kernels.nki.nests.emission import Emitter
 from accelopt.kernels.nki.nests.lowering import FAULTS, Interface, emitted
-from accelopt.kernels.nki.nests.nest import Nest, NotNested, ReadAfterChange, Stage, TooLong
+from accelopt.kernels.nki.nests.nest import Nest, NotNested, ReadAfterChange, Stage
 from accelopt.kernels.nki.nests.statements import NestNode, Price, price
 from accelopt.kernels.nki.nests.text import Writer
 from accelopt.kernels.nki.nests.value_graphs import Reading
 from accelopt.sim.dialects.dialect import Dialect
 
+MOST_WRITTEN = 100_000
+"""Statements of all nests of a search: a minute's work."""
 BY_MEMBER = (
     "ways", "contracted", "streamed", "resident", "engines", "beside", "spread", "turned",
 )  # fmt: skip
@@ -61,6 +63,8 @@ class Prices:
         self.found: dict[Nest, Priced | NotNested] = {}
         self.stages: dict[object, _Written] = {}
         self.prices: dict[tuple[str, ...], Price] = {}
+        self.written = 0
+        """Statements, in all."""
 
     def has_kernel(self, nest: Nest) -> bool:
         """Whether a nest has a kernel."""
@@ -70,14 +74,12 @@ class Prices:
             return False
         return True
 
-    def is_too_long(self, nest: Nest) -> bool:
-        """Whether a nest has none since that would have too many statements."""
-        return not self.has_kernel(nest) and isinstance(self.found[nest], TooLong)
-
     def of(self, nest: Nest) -> Priced:
         """What a nest costs. Raises NotNested for one without a kernel, as `lower_nest` does."""
         if nest not in self.found:
             try:
+                if self.written > MOST_WRITTEN:
+                    raise NotNested("too many statements were written to find a nest of it")
                 self.found[nest] = self._made(nest)
             except NotNested as refusal:
                 self.found[nest] = refusal
@@ -120,7 +122,9 @@ class Prices:
         for stage in emitter.nest.stages:
             key = self._key(emitter, stage)
             if key not in self.stages:
+                before = emitter.written
                 self.stages[key] = _written(emitter, stage, taken)
+                self.written += emitter.written - before
             found = self.stages[key]
             if found.refusal:
                 raise found.refusal

@@ -67,13 +67,9 @@ MOST_TILES = 4
 def starting_nests(
     algorithm: ir.Algorithm, target: str = "trn1", prices: Prices | None = None
 ) -> Iterator[Nest]:
-    """Different nests from which all others are reached by single primitives; none where the plainest is too
-    long already."""
+    """Different nests from which all others are reached by single primitives."""
     seen: set[Nest] = set()
-    prices = prices or Prices(algorithm, target)
-    has_kernel = prices.has_kernel
-    if prices.is_too_long(default_nest(algorithm, target)):
-        return
+    has_kernel = (prices or Prices(algorithm, target)).has_kernel
     for chosen in choices(algorithm, target):
         here = {f"{array}_here" for array in chosen.brought}
         nests = _starting(algorithm, chosen, target, seen, has_kernel)
