@@ -320,12 +320,7 @@ def _plain(values: Values, combiner: str, axes: list[Axis], body: Value) -> Valu
     return values.same(Fold(combiner, tuple(axes), body))
 
 
-def _joined(
-    values: Values,
-    combiner: str,
-    axes: list[Axis],
-    body: Fold,
-) -> Value:
+def _joined(values: Values, combiner: str, axes: list[Axis], body: Fold) -> Value:
     """One reduction over the axes of both."""
     renamed: dict[Axis, Index] = {}
     inner: list[Axis] = []

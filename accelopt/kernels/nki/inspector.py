@@ -64,12 +64,7 @@ class Inspector:
         return await self.inspect_given(case, known, source, ranked=ranked)
 
     async def inspect_given(
-        self,
-        case: Case,
-        known: Mapping[str, ParameterFacts],
-        source: str,
-        *,
-        ranked: bool = False,
+        self, case: Case, known: Mapping[str, ParameterFacts], source: str, *, ranked: bool = False
     ) -> Evaluation:
         """The same, of a kernel with these arguments; bottlenecks are `ranked` by gain, which takes
         longer, for whoever reads them. What several ask for at a time is worked out once."""

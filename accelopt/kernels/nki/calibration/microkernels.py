@@ -122,10 +122,7 @@ ABOVE_THE_FLOOR = (128, 8, 384)
 SHAPES = (
     (128, 512, 64), (128, 512, 384), (128, 128, 384), (32, 128, 384), (128, 8, 384), (32, 8, 768)
 )  # fmt: skip
-PRODUCTS_BY_FORMAT = {
-    "float32": (*SHAPES, (128, 80, 768)),
-    "bfloat16": (*SHAPES, (128, 256, 768)),
-}
+PRODUCTS_BY_FORMAT = {"float32": (*SHAPES, (128, 80, 768)), "bfloat16": (*SHAPES, (128, 256, 768))}
 """Columns, width and count; besides the shapes of both, the narrowest that no floor hides."""
 
 

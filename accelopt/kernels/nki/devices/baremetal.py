@@ -54,9 +54,7 @@ def _run_neuronxcc(kernel: Any, arguments: list[Any], folder: Path, text: str) -
     """A kernel of the SDKs to 2.29, which have a call for it."""
     nki = importlib.import_module("neuronxcc.nki")
     compiled = nki.baremetal(
-        kernel,
-        save_neff_name=str(folder / "kernel.neff"),
-        additional_compile_opt=COMPILE_OPTIONS,
+        kernel, save_neff_name=str(folder / "kernel.neff"), additional_compile_opt=COMPILE_OPTIONS
     )
     return compiled(*arguments)
 

@@ -19,11 +19,7 @@ from accelopt.kernels.nki.devices.neuron_profile import ProfilerError, numbers_o
 
 ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync")
 STATIC, SOFTWARE, HARDWARE, INSTRUCTIONS = "static", "software", "hardware", "instructions"
-_RINGS = {
-    "software_dynamic": SOFTWARE,
-    "hardware_dynamic": HARDWARE,
-    "instruction": INSTRUCTIONS,
-}
+_RINGS = {"software_dynamic": SOFTWARE, "hardware_dynamic": HARDWARE, "instruction": INSTRUCTIONS}
 """Who made a packet's descriptors by the type of its queue; of all others the compiler."""
 Made = TypeVar("Made")
 _LOCATION = re.compile(r"([^\s\[\]'\",]+):(\d+)")

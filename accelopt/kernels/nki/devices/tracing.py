@@ -124,9 +124,7 @@ def _write(channel: BinaryIO, message: dict[str, object], data: bytes) -> None:
 
 
 def _traced(
-    payload: Mapping[str, Any],
-    channel: BinaryIO,
-    found: list[KernelError] | None,
+    payload: Mapping[str, Any], channel: BinaryIO, found: list[KernelError] | None
 ) -> tuple[dict[str, object], bytes]:
     """How tracing went, and the Program's bytes where there is one. Violations are added to `found`
     where there is such a list."""

@@ -78,11 +78,7 @@ class Operands:
                 )
 
     def whole(
-        self,
-        value: Value,
-        own: tuple[Axis, ...],
-        side: str,
-        each: Callable[[Where, View], None],
+        self, value: Value, own: tuple[Axis, ...], side: str, each: Callable[[Where, View], None]
     ) -> View | None:
         """An operand with all that is summed over, its summed axis on partitions, for who reads it beside
         the product; None where it does not fit."""
@@ -812,11 +808,7 @@ class _Turning(NamedTuple):
         if rounds:
             aim, strides[rounds] = (rounds, *aim), beside * rows
             own[rounds] = self.step
-        where = Where(
-            (Axis("k", self.width(self.place)),),
-            spans,
-            aim,
-        )
+        where = Where((Axis("k", self.width(self.place)),), spans, aim)
         self.emitter.copy(
             where, aim, View(self.into.tile, self.target(spot), own), View(psum, At(), strides)
         )

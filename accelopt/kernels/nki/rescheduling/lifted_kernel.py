@@ -157,11 +157,7 @@ class _Called:
     """A kernel that is lifted with several values for its plain arguments."""
 
     def __init__(
-        self,
-        source: str,
-        path: Path,
-        given: Mapping[str, ParameterFacts],
-        device: SimulatedDevice,
+        self, source: str, path: Path, given: Mapping[str, ParameterFacts], device: SimulatedDevice
     ) -> None:
         self.source = source
         self.path = path
