@@ -170,15 +170,10 @@ def exact_outputs(
 
 
 def _tolerated(
-    reference: Reference,
-    inputs: Sequence[Any],
-    expected: tuple[np.ndarray, ...],
-    parts: Iterable[tuple[Rows, Sequence[np.ndarray], Sequence[np.ndarray]]],
-    precision: Precision,
-    *,
-    sampled: bool,
-    few_bits: bool = False,
-) -> tuple[Exact, ...]:
+    reference: Reference, inputs: Sequence[Any], expected: tuple[np.ndarray, ...],
+    parts: Iterable[tuple[Rows, Sequence[np.ndarray], Sequence[np.ndarray]]], precision: Precision, *,
+    sampled: bool, few_bits: bool = False,
+) -> tuple[Exact, ...]:  # fmt: skip
     """Exact outputs with tolerances, of `parts`: places, exact values, and what noise they show."""
     forms = _cancelled(reference, inputs, expected, precision)
     at_end = _rounded_at_end(reference, inputs, expected, precision, forms, few_bits)
@@ -277,11 +272,8 @@ def radii_norms(
 
 
 def _cancelled(
-    reference: Reference,
-    inputs: Sequence[Any],
-    expected: Sequence[np.ndarray],
-    precision: Precision,
-) -> list[np.ndarray]:
+    reference: Reference, inputs: Sequence[Any], expected: Sequence[np.ndarray], precision: Precision,
+) -> list[np.ndarray]:  # fmt: skip
     """Of each output what an honest form of its function may cancel, where that is one of single elements:
     some units of the larger of f(x) and f(-x), of which one is the other's complement (a sigmoid), or of the
     other less a multiple of x (SiLU, softplus); and of what f tends to, as -1 of an exponential less one:
@@ -347,13 +339,9 @@ def _cancelled(
 
 
 def _factors(
-    reference: Reference,
-    inputs: Sequence[Any],
-    expected: Sequence[np.ndarray],
-    whole: Sequence[int],
-    places: Sequence[int],
-    precision: Precision,
-) -> list[list[int]]:
+    reference: Reference, inputs: Sequence[Any], expected: Sequence[np.ndarray], whole: Sequence[int],
+    places: Sequence[int], precision: Precision,
+) -> list[list[int]]:  # fmt: skip
     """The inputs at `places` in groups of which the outputs are products of functions of each, as the gate and the
     value of a gated unit are; those of them that are `whole`, of the outputs' shape, come first."""
     alone: list[int] = []
@@ -388,13 +376,9 @@ def _mirrored(inputs: Sequence[Any], factor: Sequence[int]) -> list[Any]:
 
 
 def _rounded_at_end(
-    reference: Reference,
-    inputs: Sequence[Any],
-    expected: Sequence[np.ndarray],
-    precision: Precision,
-    forms: Sequence[np.ndarray],
-    few_bits: bool,
-) -> list[np.ndarray]:
+    reference: Reference, inputs: Sequence[Any], expected: Sequence[np.ndarray], precision: Precision,
+    forms: Sequence[np.ndarray], few_bits: bool,
+) -> list[np.ndarray]:  # fmt: skip
     """Of each output of a function of single elements what is allowed of a kernel that works in float32 and
     rounds its result to the nearest number of a narrower format; of whole numbers how far most are that a kernel
     makes in its formats."""
