@@ -25,6 +25,7 @@ from accelopt.sim.program import (
 )
 
 _numbers = count(1)
+_RNG = np.random.default_rng(7)
 HERE = SourceLine("kernel.py", 7)
 
 
@@ -36,6 +37,10 @@ def tensor(shape: Sequence[int], dtype: Any = np.float32, buffer: Buffer = Buffe
 
 def hbm(shape: Sequence[int], dtype: Any = np.float32, **fields: Any) -> Tensor:
     return tensor(shape, dtype, Buffer.HBM, **fields)
+
+
+def normal(*shape: int) -> np.ndarray:
+    return _RNG.standard_normal(shape, dtype=np.float32)
 
 
 def loop_variable(trips: int, start: int = 0, step: int = 1) -> LoopVariable:

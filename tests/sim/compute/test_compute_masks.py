@@ -10,6 +10,7 @@ from compute_programs import (
     instruction,
     loop,
     loop_variable,
+    normal,
     program,
     tensor,
     tile,
@@ -21,12 +22,6 @@ from accelopt.sim.affine import Affine
 from accelopt.sim.errors import KernelIndexError
 from accelopt.sim.mask import Mask
 from accelopt.sim.program import Buffer
-
-RNG = np.random.default_rng(3)
-
-
-def normal(*shape: int) -> np.ndarray:
-    return RNG.standard_normal(shape, dtype=np.float32)
 
 
 def test_causal_load_does_not_read_outside_of_the_tensor() -> None:

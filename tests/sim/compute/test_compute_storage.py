@@ -13,6 +13,7 @@ from compute_programs import (
     instruction,
     loop,
     loop_variable,
+    normal,
     program,
     tensor,
     tile,
@@ -29,12 +30,6 @@ from accelopt.sim.compute.analysis.uses import uses_by_tensor
 from accelopt.sim.errors import KernelValueError
 from accelopt.sim.mask import Mask
 from accelopt.sim.program import Buffer, LoopKind
-
-RNG = np.random.default_rng(5)
-
-
-def normal(*shape: int) -> np.ndarray:
-    return RNG.standard_normal(shape, dtype=np.float32)
 
 
 def layout_of(kernel, wanted):

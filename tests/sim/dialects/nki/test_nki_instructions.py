@@ -16,16 +16,6 @@ def test_every_function_that_activation_takes_has_a_meaning():
     assert {op for op in STANDALONE_ACTIVATIONS if arithmetic.unary(op)} == STANDALONE_ACTIVATIONS
 
 
-KERNEL = """
-@nki.jit
-def kernel(a, b):
-    t, u = nl.load(a), nl.load(b)
-    r = nl.ndarray({shape}, dtype={dtype}, buffer=nl.sbuf)
-    {lines}
-    out = nl.ndarray({shape}, dtype={dtype}, buffer=nl.shared_hbm)
-    nisa.dma_copy(dst=out, src=r)
-    return out
-"""
 # Beside the instructions of `test_check_instructions`, which go the whole way of `accelopt check`.
 CASES = {
     "nisa.tensor_scalar(r, t, nl.subtract, 2.0, True, op1=nl.multiply, operand1=t[:, 0:1])": (2 - A) * A[:, :1],
@@ -39,8 +29,12 @@ CASES = {
 
 @pytest.mark.parametrize("lines", CASES)
 def test_an_instruction_writes_its_destination(nki_text, lines):
-    text = KERNEL.format(shape="(128, 64)", dtype="nl.float32", lines=lines)
-    np.testing.assert_allclose(nki_text(text).run(A, B), CASES[lines], rtol=1e-5, atol=1e-6)
+    kernel = nki_text.of("a, b")(f"""
+        t, u, r = nl.load(a), nl.load(b), nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
+        {lines}
+        nisa.dma_copy(dst=out, src=r)
+        """)
+    np.testing.assert_allclose(kernel.run(A, B), CASES[lines], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
