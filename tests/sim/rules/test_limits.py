@@ -119,9 +119,7 @@ def test_programs_may_do_the_same_but_not_overwrite_each_other(kernel_text, grid
     part."""
     from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
 
-    same = kernel_text.writing("""
-        nl.store(out, nl.load(a))
-        """)
+    same = kernel_text.writing("nl.store(out, nl.load(a))")
     assert not rules.verify(trace_kernel(same.kernel, [A], grid=grid))
     other = kernel_text.of(shape="(64, 512)")("""
         nl.store(out, nl.load(a[nl.ds(nl.program_id(0) * 64, 64), :]))

@@ -132,21 +132,15 @@ def test_two_cores_have_memories_of_their_own(nki_text):
 @pytest.mark.parametrize(
     "tile, said",
     [
-        ("nl.ndarray((128, 4), nl.float32, address=(0, 212992))", "lie outside of SBUF"),
-        (
-            "nl.ndarray((128, 4), nl.float32, address=(1, 0))",
-            "128 partitions starts at partition 1",
-        ),
-        (
-            "nl.ndarray((64, 600), nl.float32, buffer=nl.psum, address=(0, 14336))",
-            "outside of PSUM",
-        ),
-        ("nl.ndarray((128, 4), nl.float32, address=(0, 6))", "no multiple|starts at byte 6"),
+        ("(128, 4), nl.float32, address=(0, 212992)", "lie outside of SBUF"),
+        ("(128, 4), nl.float32, address=(1, 0)", "128 partitions starts at partition 1"),
+        ("(64, 600), nl.float32, buffer=nl.psum, address=(0, 14336)", "outside of PSUM"),
+        ("(128, 4), nl.float32, address=(0, 6)", "no multiple|starts at byte 6"),
     ],
 )
 def test_what_no_memory_has_is_refused(nki_text, tile, said):
     body = f"""
-            b = {tile}
+            b = nl.ndarray({tile})
             nisa.memset(dst=b, value=0.0)
             nisa.dma_copy(dst=out, src=a)
     """
