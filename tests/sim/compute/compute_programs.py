@@ -79,6 +79,11 @@ def tile(
                   mask or Mask())  # fmt: skip
 
 
+def plane(of: Tensor, offset: Affine, shape: Sequence[int]) -> Access:
+    """Rows that follow one another from this offset on."""
+    return Access(of, tuple(shape), (), offset, (shape[1], 1), of.dtype)
+
+
 def instruction(
     opcode: str,
     result: Access | None,

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from kernel_heads import function
 from kernel_lines import writing, writing_of
 
 from accelopt.sim import compute, serial
@@ -10,29 +11,16 @@ from accelopt.sim.errors import KernelError, Unsupported
 
 A = np.random.default_rng(0).random((128, 512), dtype=np.float32)
 
-TEXT = """
-def plain(a, b):
-    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-    nl.store(out, nl.add(nl.load(a), nl.load(b)))
-    return out
-
-@nki.jit
-def kernel(a, b):
-    return plain(a, b)
-
-kernel = nki.jit(plain)
-
+PLAIN = function("nl.store(out, nl.add(nl.load(a), nl.load(b)))", parameters="a, b")
+GRIDDED = writing(
+    "p = nl.ds(nl.program_id(0) * 32, 32)", "nl.store(out[p, :], nl.exp(nl.load(a[p, :])))"
+)
+WRITES = """
 @nki.trace
 def writes(a, out):
     nl.store(out, nl.exp(nl.load(a)))
-
-@nki.jit
-def gridded(a):
-    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-    p = nl.ds(nl.program_id(0) * 32, 32)
-    nl.store(out[p, :], nl.exp(nl.load(a[p, :])))
-    return out
 """
+TEXT = GRIDDED + "gridded = kernel\n" + PLAIN + "plain, kernel = kernel, nki.jit(kernel)\n" + WRITES
 
 
 @pytest.fixture
@@ -97,18 +85,12 @@ def test_benchmark_of_specifications_without_data_and_with_grid(module):
 
 
 def test_target_reaches_the_kernel(kernel_text):
-    text = kernel_text("""
-        def plain(a):
-            assert nisa.get_nc_version() == nisa.nc_version.gen3
-            out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-            nl.store(out, nl.load(a))
-            return out
-
-        kernel = nki.jit(plain, platform_target="trn2")
-        """)
-    assert text.trace(A).target == "trn2"
+    asked = "assert nisa.get_nc_version() == nisa.nc_version.gen3"
+    text = kernel_text(function(asked, "nl.store(out, nl.load(a))"))
+    jit, plain = text.module.nki.jit, text.kernel
+    assert text.traced(jit(plain, platform_target="trn2"), [A]).target == "trn2"
     with pytest.raises(AssertionError):
-        text.module.nki.jit(text.module.plain)(A)
+        jit(plain)(A)
 
 
 def test_kernel_code_cannot_read_data(kernel_text):

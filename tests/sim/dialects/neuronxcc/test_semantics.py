@@ -252,11 +252,7 @@ def test_free_axes_that_are_missing_on_the_right_are_repeated(kernel_text, expre
 
 
 def test_tiles_that_do_not_fit_are_told_as_tiles(kernel_text):
-    text = kernel_text("""
-        @nki.jit
-        def kernel(a, column, middle):
-            return nl.add(nl.load(a), nl.load(middle)[:, 0:3])
-        """)
+    text = kernel_text.of("a, column, middle")("nl.add(nl.load(a), nl.load(middle)[:, 0:3])")
     with pytest.raises(KernelError, match=r"tiles of shapes \(128, 4, 8\) and \(128, 3\)"):
         text.trace(CUBE, COLUMN, MIDDLE)
 

@@ -88,25 +88,20 @@ def test_transfers_keep_the_order_of_elements(nki_text):
 
 def test_two_cores_meet(nki_text):
     """LNC 2: each core writes its half, both read the whole after the barrier; then they exchange."""
-    kernel = nki_text("""
-        @nki.jit
-        def kernel(a):
-            me, cores = nl.program_id(0), nl.num_programs(0)
-            half = a.shape[0] // cores
-            shared = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-            out = nl.ndarray((cores, half, 64), dtype=a.dtype, buffer=nl.shared_hbm)
-            mine = nl.load(a[nl.ds(me * half, half), :])
-            nisa.activation(dst=mine, op=nl.exp, data=mine)
-            nl.store(shared[nl.ds(me * half, half), :], mine)
-            if cores == 2:
-                nisa.core_barrier(shared, (0, 1))
-            other = nl.load(shared[nl.ds((cores - 1 - me) * half, half), :])
-            got = nl.ndarray((half, 64), dtype=a.dtype, buffer=nl.sbuf)
-            if cores == 2:
-                nisa.sendrecv(src=mine, dst=got, send_to_rank=1 - me, recv_from_rank=1 - me, pipe_id=0)
-                nisa.tensor_tensor(dst=other, data1=other, data2=got, op=nl.subtract)
-            nl.store(out[me], other)
-            return out
+    kernel = nki_text.of(shape="(nl.num_programs(0), 128 // nl.num_programs(0), 64)")("""
+        me, (cores, half, _) = nl.program_id(0), out.shape
+        shared = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        mine = nl.load(a[nl.ds(me * half, half), :])
+        nisa.activation(dst=mine, op=nl.exp, data=mine)
+        nl.store(shared[nl.ds(me * half, half), :], mine)
+        if cores == 2:
+            nisa.core_barrier(shared, (0, 1))
+        other = nl.load(shared[nl.ds((cores - 1 - me) * half, half), :])
+        got = nl.ndarray((half, 64), dtype=a.dtype, buffer=nl.sbuf)
+        if cores == 2:
+            nisa.sendrecv(src=mine, dst=got, send_to_rank=1 - me, recv_from_rank=1 - me, pipe_id=0)
+            nisa.tensor_tensor(dst=other, data1=other, data2=got, op=nl.subtract)
+        nl.store(out[me], other)
         """)
     array = A.copy()
     np.testing.assert_allclose(kernel.kernel[2](array), np.zeros((2, 64, 64)), atol=1e-6)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from kernel_lines import writing_of
 
+from accelopt.sim.dialects.dialect import trace_kernel
 from accelopt.sim.errors import KernelError
 
 A = np.random.default_rng(0).standard_normal((128, 64)).astype(np.float32)
@@ -137,9 +138,6 @@ def test_arguments_are_updated_in_place(nki_text):
 def test_every_violation_is_collected(nki_text):
     found = []
     text = KERNEL.format(line="nisa.memset(dst=number, value=2.0); nl.add(t, t[:, 0:1])")
-    nki_text(text)
-    from accelopt.sim.dialects.dialect import trace_kernel
-
     trace_kernel(nki_text(text).kernel, [A], report=found.append)
     assert [error.identifier for error in found][:1] == ["memset_value"]
     assert len(found) == 2
