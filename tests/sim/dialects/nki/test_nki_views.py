@@ -87,9 +87,8 @@ def test_a_pattern_that_no_instruction_uses_may_leave_its_tensor(nki_text):
 
 def test_a_load_repeats_a_row_as_a_copy_does(nki_text):
     """nl.load is nisa.dma_copy into a new tile (SDK 2.32); a partition step of 0 repeats (nki-aps.rst)."""
-    assert (
-        nki_text(READ.format(view="nl.load(a.ap([[0, 128], [1, 64]], offset=64))")).run(A) == A[1]
-    ).all()
+    text = READ.format(view="nl.load(a.ap([[0, 128], [1, 64]], offset=64))")
+    assert (nki_text(text).run(A) == A[1]).all()
 
 
 INDIRECT = writing_of("a, rows")("""
