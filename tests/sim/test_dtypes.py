@@ -68,14 +68,8 @@ def test_other_formats_are_refused(value: object) -> None:
 
 @given(st.floats(width=32))
 def test_to_integers_rounds_to_even_and_saturates(value: float) -> None:
-    for dtype in (
-        dtypes.INT8,
-        dtypes.UINT8,
-        dtypes.INT16,
-        dtypes.UINT16,
-        dtypes.INT32,
-        dtypes.UINT32,
-    ):
+    for name in ("int8", "uint8", "int16", "uint16", "int32", "uint32"):
+        dtype = FORMATS[name]
         (found,) = convert(np.array([value], np.float32), dtype)
         limits = np.iinfo(dtype)
         if np.isnan(value):

@@ -4,21 +4,12 @@ Evidence: SDK 2.26.1 documentation of nl.affine_range ("iterations can run in an
 parallel, loop-carried dependences are not allowed") and of SPMD launches, whose programs are unordered.
 """
 
-import textwrap
-
 import numpy as np
 import pytest
 
 from accelopt.sim.independence import dependences
 
 X = np.zeros((512, 256), np.float32)
-KERNEL = """
-@nki.jit
-def kernel(x):
-    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-{}
-    return out
-"""
 DEPENDENT = {
     "the one before": """
         tiles = nl.zeros((5, nl.par_dim(128), 256), dtype=x.dtype, buffer=nl.sbuf)
@@ -104,8 +95,7 @@ INDEPENDENT = {
 
 @pytest.mark.parametrize("name", [*DEPENDENT, *INDEPENDENT])
 def test_iterations_that_need_each_other_are_told_and_others_left_alone(kernel_text, name):
-    body = textwrap.indent(textwrap.dedent((DEPENDENT | INDEPENDENT)[name]), "    ")
-    kernel = kernel_text(KERNEL.format(body)).kernel
+    kernel = kernel_text.of("x")((DEPENDENT | INDEPENDENT)[name]).kernel
     program = kernel_text.traced(kernel, (X,), {}, grid=(4,) if name == "programs" else None)
     told = [str(one) for one in dependences(program)]
     assert len(told) == (name in DEPENDENT)

@@ -25,6 +25,7 @@ from accelopt.sim.program import (
 )
 
 _numbers = count(1)
+_RNG = np.random.default_rng(7)
 HERE = SourceLine("kernel.py", 7)
 
 
@@ -36,6 +37,10 @@ def tensor(shape: Sequence[int], dtype: Any = np.float32, buffer: Buffer = Buffe
 
 def hbm(shape: Sequence[int], dtype: Any = np.float32, **fields: Any) -> Tensor:
     return tensor(shape, dtype, Buffer.HBM, **fields)
+
+
+def normal(*shape: int) -> np.ndarray:
+    return _RNG.standard_normal(shape, dtype=np.float32)
 
 
 def loop_variable(trips: int, start: int = 0, step: int = 1) -> LoopVariable:
@@ -72,6 +77,11 @@ def tile(
         strides.append(stride)
     return Access(of, tuple(shape), blocks, offset, tuple(strides), of.dtype, indirect,
                   mask or Mask())  # fmt: skip
+
+
+def plane(of: Tensor, offset: Affine, shape: Sequence[int]) -> Access:
+    """Rows that follow one another from this offset on."""
+    return Access(of, tuple(shape), (), offset, (shape[1], 1), of.dtype)
 
 
 def instruction(

@@ -5,18 +5,12 @@ import math
 import ml_dtypes
 import numpy as np
 import pytest
-from compute_programs import axis, run_one
+from compute_programs import axis, normal, run_one
 
 from accelopt.sim.compute.executor import EMITTERS
 from accelopt.sim.instruction_set import OPCODES
 from accelopt.sim.mask import Mask
 from accelopt.sim.program import Buffer, Engine
-
-RNG = np.random.default_rng(7)
-
-
-def normal(*shape: int) -> np.ndarray:
-    return RNG.standard_normal(shape, dtype=np.float32)
 
 
 def test_every_opcode_has_a_meaning() -> None:

@@ -10,6 +10,8 @@ from compute_programs import (
     instruction,
     loop,
     loop_variable,
+    normal,
+    plane,
     program,
     tensor,
     tile,
@@ -21,12 +23,6 @@ from accelopt.sim.affine import Affine
 from accelopt.sim.errors import KernelIndexError
 from accelopt.sim.mask import Mask
 from accelopt.sim.program import Buffer
-
-RNG = np.random.default_rng(3)
-
-
-def normal(*shape: int) -> np.ndarray:
-    return RNG.standard_normal(shape, dtype=np.float32)
 
 
 def test_causal_load_does_not_read_outside_of_the_tensor() -> None:
@@ -71,7 +67,7 @@ def test_masked_loop_reduce_starts_from_the_identity() -> None:
     t, out = tensor((8, 8)), tensor((8, 8))
     mask = Mask((axis(-2, 8) - affine(i),))  # row r takes part in iterations 0..r
     body = [
-        copy_in(tile(t), _plane(source, i)),
+        copy_in(tile(t), plane(source, affine(i) * 64, (8, 8))),
         instruction("loop_reduce", tile(out), {"data": tile(t)}, mask=mask, op="maximum",
                     loops=(i.id,)),
     ]  # fmt: skip
@@ -80,13 +76,6 @@ def test_masked_loop_reduce_starts_from_the_identity() -> None:
     (found,) = execute(program([source], [result], nodes, [out, result]), [data])
     expected = [data[: row + 1, row].max(axis=0) for row in range(8)]
     np.testing.assert_array_equal(found, expected)
-
-
-def _plane(source, index):
-    access = tile(source, affine(index))
-    return type(access)(
-        source, access.shape[1:], (), access.offset, access.strides[1:], source.dtype
-    )
 
 
 def _indexed_rows(data_shape, index_values, count):

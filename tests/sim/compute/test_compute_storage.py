@@ -7,12 +7,16 @@ import tracemalloc
 import numpy as np
 import pytest
 from compute_programs import (
+    Indirect,
     affine,
+    axis,
     copy_in,
     hbm,
     instruction,
     loop,
     loop_variable,
+    normal,
+    plane,
     program,
     tensor,
     tile,
@@ -29,12 +33,6 @@ from accelopt.sim.compute.analysis.uses import uses_by_tensor
 from accelopt.sim.errors import KernelValueError
 from accelopt.sim.mask import Mask
 from accelopt.sim.program import Buffer, LoopKind
-
-RNG = np.random.default_rng(5)
-
-
-def normal(*shape: int) -> np.ndarray:
-    return RNG.standard_normal(shape, dtype=np.float32)
 
 
 def layout_of(kernel, wanted):
@@ -64,11 +62,6 @@ def test_gigabytes_of_declared_blocks_are_never_allocated() -> None:
     assert on_chip == 2 * 128 * 512 * 4
 
 
-def _plane(of, offset: Affine, shape: tuple[int, int] = (8, 4)):
-    access = tile(of)
-    return type(access)(of, shape, (), offset, (shape[1], 1), of.dtype)
-
-
 @pytest.mark.parametrize(("buffer", "dtype"), [(Buffer.SBUF, np.float32), (Buffer.SBUF, np.int16)])
 def test_fresh_memory_is_poison(buffer: Buffer, dtype) -> None:
     """Only the upper half is written; the lower reads as NaN, or as 0xA5A5."""
@@ -94,8 +87,6 @@ def test_masked_writes_and_equally_masked_reads_need_no_fill() -> None:
 
 
 def _masked_copy(last_written: int):
-    from compute_programs import axis
-
     source, result = hbm((300, 8)), hbm((300, 8))
     i = loop_variable(3)
     t = tensor((3, 128, 8), blocks=1)
@@ -144,11 +135,11 @@ def running_total(kind: LoopKind):
     i = loop_variable(32)
     x, total = tensor((1, 4)), tensor((1, 4), fill=0.0)
     body = [
-        copy_in(tile(x), _plane(source, affine(i) * 4, (1, 4))),
+        copy_in(tile(x), plane(source, affine(i) * 4, (1, 4))),
         instruction(
             "tensor_tensor", tile(total), {"data1": tile(total), "data2": tile(x)}, op="add"
         ),
-        copy_in(_plane(result, affine(i) * 4, (1, 4)), tile(total)),
+        copy_in(plane(result, affine(i) * 4, (1, 4)), tile(total)),
     ]
     return program([source], [result], [loop(i, body, [x], kind)], [total, result])
 
@@ -211,7 +202,7 @@ def test_registers_that_are_read_after_a_loop_hold_its_last_iteration(threads: i
         attributes = {"op": "copy", "reduce_op": "add", "reduce_cmd": command}
         return instruction("activation", tile(t), {"data": source}, outputs=outputs, **attributes)
 
-    body = [copy_in(tile(t), _plane(x, affine(i) * 32)), summed(tile(t), "reset_reduce")]
+    body = [copy_in(tile(t), plane(x, affine(i) * 32, (8, 4))), summed(tile(t), "reset_reduce")]
     after = [
         instruction("memset", tile(last), value=1.0),
         summed(tile(last), "reduce", {"reduce_result": tile(total)}),
@@ -224,8 +215,6 @@ def test_registers_that_are_read_after_a_loop_hold_its_last_iteration(threads: i
 
 
 def test_an_error_in_a_thread_reaches_the_caller() -> None:
-    from compute_programs import Indirect
-
     source, numbers, result = hbm((64, 512)), hbm((16, 64, 1), np.int32), hbm((16 * 64, 512))
     i = loop_variable(16)
     index, t = tensor((64, 1), np.int32), tensor((64, 512))
@@ -233,7 +222,7 @@ def test_an_error_in_a_thread_reaches_the_caller() -> None:
         source, (64, 512), (), Affine(), (0, 1), source.dtype, (Indirect(tile(index), 512, 64),)
     )
     body = [
-        copy_in(tile(index), _plane(numbers, affine(i) * 64, (64, 1))),
+        copy_in(tile(index), plane(numbers, affine(i) * 64, (64, 1))),
         copy_in(tile(t), rows),
         copy_in(tile(result, (affine(i) * 64, 64)), tile(t)),
     ]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kernel_heads import numpy_reference
+from kernel_heads import neuronxcc_of, numpy_reference
 
 from accelopt.evaluation import Case, Scrutiny, Status
 from accelopt.kernels.language import LanguageOptions
@@ -17,21 +17,10 @@ from accelopt.kernels.nki.referee.precision import Precision
 from accelopt.kernels.nki.referee.text_rules import check_text
 from accelopt.sandbox.workers import WorkerPool
 
-HEAD = """import neuronxcc.nki as nki
-import neuronxcc.nki.language as nl
-"""
-HELPER = HEAD + "\n\ndef changed(tile):\n    return nl.multiply(tile, 2.0)\n"
-KERNEL = (
-    HEAD
-    + """IMPORT
-
-
-@nki.jit
-def kernel(x):
-    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    nl.store(out, changed(nl.load(x)))
-    return out
-"""
+LANGUAGE = "import neuronxcc.nki.language as nl\n"
+HELPER = LANGUAGE + "\n\ndef changed(tile):\n    return nl.multiply(tile, 2.0)\n"
+KERNEL = neuronxcc_of("x")("nl.store(out, changed(nl.load(x)))").replace(
+    LANGUAGE, LANGUAGE + "IMPORT\n"
 )
 REFERENCE = numpy_reference("2 * x", x=(128, 64))
 X = np.arange(128 * 64, dtype=np.float32).reshape(128, 64)

@@ -39,10 +39,7 @@ def _traced(step: str, product: str):
 def test_a_product_of_two_rows_at_once_lifts_to_what_it_computes() -> None:
     program = _traced("2", DOUBLE)
     algorithm = lift(program)
-    named = {
-        array.name: given.astype(np.float64)
-        for array, given in zip(algorithm.inputs, GIVEN, strict=True)
-    }
+    named = dict(zip(("xT", "w"), (given.astype(np.float64) for given in GIVEN), strict=True))
     (exact,) = evaluate(algorithm, named)
     np.testing.assert_allclose(exact, named["xT"].T @ named["w"], rtol=1e-12)
     (found,) = compute.execute(program, GIVEN)

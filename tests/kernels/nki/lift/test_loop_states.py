@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from kernel_heads import nki_kernel, nki_of
+from kernel_heads import nki_of
 from lifted_text import lifted
 
 from accelopt.algorithm.ir import Apply, parts_in
@@ -20,20 +20,18 @@ for t in range(x.shape[0] // 128):
 nl.store(out, counts)
 """)
 """A sum for each of four columns, which one loop carries."""
-LEFT = nki_kernel("""def kernel(x):
-    rows, steps = x.shape
-    out = nl.ndarray((rows, 1), dtype=nl.float32, buffer=nl.shared_hbm)
-    for r in range(rows // 128):
-        tile = nl.load(x[r * 128:(r + 1) * 128, :])
-        left = nl.ones((128, 1), dtype=nl.float32, buffer=nl.sbuf)
-        total = nl.zeros((128, 1), dtype=nl.float32, buffer=nl.sbuf)
-        for t in range(steps):
-            taken = nl.multiply(tile[:, t:t + 1], left)
-            nisa.tensor_tensor(dst=left, data1=left, data2=taken, op=nl.subtract)
-            nisa.tensor_scalar(dst=taken, data=taken, op0=nl.multiply, operand0=tile[:, t:t + 1])
-            nisa.tensor_tensor(dst=total, data1=total, data2=taken, op=nl.add)
-        nl.store(out[r * 128:(r + 1) * 128, :], total)
-    return out
+LEFT = nki_of("x", shape="(x.shape[0], 1)", dtype="nl.float32")("""
+rows, steps = x.shape
+for r in range(rows // 128):
+    tile = nl.load(x[r * 128:(r + 1) * 128, :])
+    left = nl.ones((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+    total = nl.zeros((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+    for t in range(steps):
+        taken = nl.multiply(tile[:, t:t + 1], left)
+        nisa.tensor_tensor(dst=left, data1=left, data2=taken, op=nl.subtract)
+        nisa.tensor_scalar(dst=taken, data=taken, op0=nl.multiply, operand0=tile[:, t:t + 1])
+        nisa.tensor_tensor(dst=total, data1=total, data2=taken, op=nl.add)
+    nl.store(out[r * 128:(r + 1) * 128, :], total)
 """)
 """A sum over what another state of the loop, a recurrence, leaves."""
 HALVES = nki_of("x", shape="(128, 64)", dtype="nl.float32")("""

@@ -4,20 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_heads import neuronxcc_kernel, nki_kernel
+from kernel_heads import neuronxcc_of, nki_of
 from lifted_text import check_nests, lifted
 
 from accelopt.algorithm.ir import Map, Reduce, Where, parts_in
 
-ADDED = """def kernel(x):
-    out = nl.ndarray((64, {rows}, {columns}), dtype=x.dtype, buffer=nl.shared_hbm)
-    acc = nl.zeros((64, {rows}, {columns}), dtype=nl.float32, buffer=nl.sbuf)
-    g = nl.load(x)
-{additions}
-    nl.store(out, acc)
-    return out
-"""
-HEADS = {"trn1": neuronxcc_kernel, "trn2": nki_kernel}
+HEADS = {"trn1": neuronxcc_of, "trn2": nki_of}
 
 
 def kernel_of(target: str, shape: tuple[int, int], places: list[tuple[int, int, int]]) -> str:
@@ -28,11 +20,12 @@ def kernel_of(target: str, shape: tuple[int, int], places: list[tuple[int, int, 
     ]
     ends = [max(p[d] + (shape[d] - 1) * p[2] + 1 for p in places) for d in (0, 1)]
     line = {
-        "trn1": "    {at} = nl.add({at}, g)",
-        "trn2": "    nisa.tensor_tensor(dst={at}, data1={at}, data2=g, op=nl.add)",
+        "trn1": "{at} = nl.add({at}, g)",
+        "trn2": "nisa.tensor_tensor(dst={at}, data1={at}, data2=g, op=nl.add)",
     }[target]
-    additions = "\n".join(line.format(at=each) for each in at)
-    return HEADS[target](ADDED.format(rows=ends[0], columns=ends[1], additions=additions))
+    made = "g, acc = nl.load(x), nl.zeros(out.shape, dtype=nl.float32, buffer=nl.sbuf)"
+    lines = [made, *(line.format(at=each) for each in at), "nl.store(out, acc)"]
+    return HEADS[target]("x", shape=f"(64, {ends[0]}, {ends[1]})")("\n".join(lines))
 
 
 PLACES = st.tuples(st.integers(0, 6), st.integers(0, 6), st.integers(1, 3))

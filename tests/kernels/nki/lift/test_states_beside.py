@@ -3,24 +3,21 @@ simulated core, whose tests prove it."""
 
 import numpy as np
 import pytest
-from kernel_heads import nki_kernel
+from kernel_heads import nki_of
 from lifted_text import check_nests, lifted, traced
 
 from accelopt.algorithm.ir import Scan
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifting import lift
 
-KERNEL = nki_kernel("""def kernel(x, gate):
-    rows, steps = x.shape
-    out = nl.ndarray((rows, steps), dtype=x.dtype, buffer=nl.shared_hbm)
-    for r in range(rows // 64):
-        a, g = nl.load(x[r * 64:(r + 1) * 64, :]), nl.load(gate[r * 64:(r + 1) * 64, :])
-        h = nl.ndarray((64, steps), dtype=nl.float32, buffer=nl.sbuf)
-        {first}
-        for t in nl.sequential_range({start}, {stop}):
-            {body}
-        nl.store(out[r * 64:(r + 1) * 64, :], {result})
-    return out
+KERNEL = nki_of("x, gate")("""
+for r in range(x.shape[0] // 64):
+    a, g = nl.load(x[r * 64:(r + 1) * 64, :]), nl.load(gate[r * 64:(r + 1) * 64, :])
+    h = nl.ndarray(a.shape, dtype=nl.float32, buffer=nl.sbuf)
+    {first}
+    for t in nl.sequential_range({start}, {stop}):
+        {body}
+    nl.store(out[r * 64:(r + 1) * 64, :], {result})
 """)
 COPY = "nisa.tensor_copy(dst=h[:, {0}:{0} + 1], src=a[:, {0}:{0} + 1])"
 AVERAGE = """s = nl.ndarray((64, 1), dtype=nl.float32, buffer=nl.sbuf)

@@ -6,7 +6,7 @@ Evidence: the reference is NumPy's; the second store of a step writes a part of 
 
 import numpy as np
 import pytest
-from kernel_heads import neuronxcc_kernel
+from kernel_heads import neuronxcc_of
 from lifted_text import traced
 from warm import computed
 
@@ -16,30 +16,28 @@ from accelopt.kernels.nki.nests.nest import default_nest
 from tests.algorithm.evaluation import evaluate
 from tests.kernels.nki.lift import algorithms
 
-STEPS = neuronxcc_kernel("""def kernel(u):
-    n, _ = u.shape
-    out = nl.ndarray((n, n), dtype=u.dtype, buffer=nl.shared_hbm)
-    a = nl.ndarray((n, n), dtype=u.dtype, buffer=nl.hbm)
-    b = nl.ndarray((n, n), dtype=u.dtype, buffer=nl.hbm)
-    grids = [u, a, b, a, out]
-    for step in nl.static_range(4):
-        src, dst = grids[step], grids[step + 1]
-        for t in nl.affine_range(n // 128):
-            i_p, i_f = nl.mgrid[0:128, 0:n]
-            i_q, i_g = nl.mgrid[0:128, 0:n - 2]
-            row = t * 128 + i_p
-            mid = nl.load(src[row, i_f])
-            up = nl.zeros((128, n), dtype=u.dtype, buffer=nl.sbuf)
-            down = nl.zeros((128, n), dtype=u.dtype, buffer=nl.sbuf)
-            up[i_p, i_f] = nl.load(src[row - 1, i_f], mask=(row >= 1))
-            down[i_p, i_f] = nl.load(src[row + 1, i_f], mask=(row <= n - 2))
-            s = nl.add(up[i_q, i_g + 1], down[i_q, i_g + 1])
-            s = nl.add(nl.add(s, mid[i_q, i_g]), mid[i_q, i_g + 2])
-            new = nl.add(nl.multiply(mid[i_q, i_g + 1], 0.6), nl.multiply(s, 0.1))
-            inner = (t * 128 + i_q >= 1) & (t * 128 + i_q <= n - 2)
-            nl.store(dst[row, i_f], value=mid)
-            nl.store(dst[t * 128 + i_q, i_g + 1], value=new, mask=inner)
-    return out
+STEPS = neuronxcc_of("u")("""
+n, _ = u.shape
+a = nl.ndarray((n, n), dtype=u.dtype, buffer=nl.hbm)
+b = nl.ndarray((n, n), dtype=u.dtype, buffer=nl.hbm)
+grids = [u, a, b, a, out]
+for step in nl.static_range(4):
+    src, dst = grids[step], grids[step + 1]
+    for t in nl.affine_range(n // 128):
+        i_p, i_f = nl.mgrid[0:128, 0:n]
+        i_q, i_g = nl.mgrid[0:128, 0:n - 2]
+        row = t * 128 + i_p
+        mid = nl.load(src[row, i_f])
+        up = nl.zeros((128, n), dtype=u.dtype, buffer=nl.sbuf)
+        down = nl.zeros((128, n), dtype=u.dtype, buffer=nl.sbuf)
+        up[i_p, i_f] = nl.load(src[row - 1, i_f], mask=(row >= 1))
+        down[i_p, i_f] = nl.load(src[row + 1, i_f], mask=(row <= n - 2))
+        s = nl.add(up[i_q, i_g + 1], down[i_q, i_g + 1])
+        s = nl.add(nl.add(s, mid[i_q, i_g]), mid[i_q, i_g + 2])
+        new = nl.add(nl.multiply(mid[i_q, i_g + 1], 0.6), nl.multiply(s, 0.1))
+        inner = (t * 128 + i_q >= 1) & (t * 128 + i_q <= n - 2)
+        nl.store(dst[row, i_f], value=mid)
+        nl.store(dst[t * 128 + i_q, i_g + 1], value=new, mask=inner)
 """)
 
 

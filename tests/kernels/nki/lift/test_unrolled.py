@@ -12,11 +12,7 @@ from accelopt.algorithm.ir import Scan, Where, expressions_of, walk
 from accelopt.kernels.nki.lift.lifting import lift
 from tests.algorithm.evaluation import evaluate
 
-HEADS = """import nki
-import nki.isa as nisa
-import nki.language as nl
-
-
+HEADS = nki_of("x")("""
 def turned(xt, heads):
     y = nl.ndarray((128, heads, 32), dtype=nl.float32, buffer=nl.sbuf)
     for h in range(heads):
@@ -24,15 +20,8 @@ def turned(xt, heads):
         nisa.tensor_reduce(dst=s, op=nl.add, data=xt[:, h, :], axis=1)
         nisa.tensor_scalar(dst=y[:, h, :], data=xt[:, h, :], op0=nl.multiply, operand0=s)
     return y
-
-
-@nki.jit
-def kernel(x):
-    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    xt = nl.load(x)
-    nl.store(out, turned(xt, x.shape[1]))
-    return out
-"""
+nl.store(out, turned(nl.load(x), x.shape[1]))
+""")
 CHUNKS = nki_of("k, v, w", shape="(4, 64, 32)", dtype="v.dtype")("""
 wt = nl.load(w)
 state = nl.zeros((64, 32), dtype=nl.float32, buffer=nl.sbuf)

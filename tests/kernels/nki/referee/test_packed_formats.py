@@ -4,7 +4,7 @@ The same groups give the same scales and elements, so an honest product differs 
 the rounding of float32 sums, and nothing is allowed for the elements' few bits."""
 
 import pytest
-from kernel_heads import nki_kernel
+from kernel_heads import nki_kernel, nki_of
 from warm import verdict
 
 from accelopt.errors import ConfigError
@@ -35,29 +35,19 @@ def forward(a, b):
     return np.einsum("kiq,kjq->ij", quantized(a), quantized(b))
 """
 
-KERNEL = """
-import nki
-import nki.isa as nisa
-import nki.language as nl
-
+KERNEL = nki_of("a, b", shape="(64, 96)", dtype="nl.{dtype}")("""
 def packed(x):
     partitions, width = x.shape[0], x.shape[1] // 4
-    tile = nl.load(x)
     elements = nl.ndarray((partitions, width), dtype=nl.float8_{form}_x4, buffer=nl.sbuf)
     scales = nl.ndarray((partitions, width), dtype=nl.uint8, buffer=nl.sbuf)
-    nisa.quantize_mx(dst=elements, src=tile, dst_scale=scales)
+    nisa.quantize_mx(dst=elements, src=nl.load(x), dst_scale=scales)
     return elements, scales
-
-@nki.jit
-def kernel(a, b):
-    left, left_scales = packed(a)
-    right, right_scales = packed(b)
-    product = nl.ndarray((left.shape[1], right.shape[1]), dtype=nl.{dtype}, buffer=nl.psum)
-    nisa.nc_matmul_mx(product, left, right, {scales})
-    out = nl.ndarray(product.shape, dtype=nl.{dtype}, buffer=nl.shared_hbm)
-    nisa.dma_copy(dst=out, src=nl.copy(product))
-    return out
-"""
+left, left_scales = packed(a)
+right, right_scales = packed(b)
+product = nl.ndarray((64, 96), dtype=nl.{dtype}, buffer=nl.psum)
+nisa.nc_matmul_mx(product, left, right, {scales})
+nisa.dma_copy(dst=out, src=nl.copy(product))
+""")
 QUANTIZED_ON_THE_HOST = """
 def get_inputs():
     return [np.random.randn(128, 4 * n).astype(np.float32) for n in (64, 96)]
@@ -74,14 +64,12 @@ def packed(x):
     return words, scales
 """
 
-PACKED_KERNEL = nki_kernel("""def kernel(a, a_scale, b, b_scale):
-    left, right = nl.load(a.view(nl.float8_e4m3fn_x4)), nl.load(b.view(nl.float8_e4m3fn_x4))
-    scales, others = nl.load(a_scale), nl.load(b_scale)
-    product = nl.ndarray((64, 96), dtype=nl.float32, buffer=nl.psum)
-    nisa.nc_matmul_mx(product, left{rows}, right{rows}, scales, others)
-    out = nl.ndarray((64, 96), dtype=nl.float32, buffer=nl.shared_hbm)
-    nisa.dma_copy(dst=out, src=nl.copy(product))
-    return out
+PACKED_KERNEL = nki_of("a, a_scale, b, b_scale", shape="(64, 96)", dtype="nl.float32")("""
+left, right = nl.load(a.view(nl.float8_e4m3fn_x4)), nl.load(b.view(nl.float8_e4m3fn_x4))
+scales, others = nl.load(a_scale), nl.load(b_scale)
+product = nl.ndarray((64, 96), dtype=nl.float32, buffer=nl.psum)
+nisa.nc_matmul_mx(product, left{rows}, right{rows}, scales, others)
+nisa.dma_copy(dst=out, src=nl.copy(product))
 """)
 SCALES = "left_scales, right_scales"
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from kernel_heads import neuronxcc_kernel
+from kernel_heads import neuronxcc_of
 from warm import verdict
 
 from accelopt.evaluation import Status
@@ -16,13 +16,11 @@ def forward(x, temperature, shifted):
     y = x / np.float32(temperature) + (1 if shifted else 0)
     return y - y.max(axis=1, keepdims=True) + np.float32(shifted)
 """
-KERNEL = neuronxcc_kernel("""def kernel(x, temperature, shifted):
-    {check}
-    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    tile = nl.load(x)
-    peak = {peak}
-    nl.store(out, tile / temperature - peak + {shift})
-    return out
+KERNEL = neuronxcc_of("x, temperature, shifted")("""
+{check}
+tile = nl.load(x)
+peak = {peak}
+nl.store(out, tile / temperature - peak + {shift})
 """)
 SAFE = "nl.max(tile / temperature, axis=1, keepdims=True)"
 SIGNED = "nl.max(tile, axis=1, keepdims=True) / temperature"

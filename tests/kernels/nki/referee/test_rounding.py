@@ -10,12 +10,12 @@ import math
 import ml_dtypes
 import numpy as np
 import pytest
+from written_references import returning, written
 
 from accelopt.evaluation import Exactness, Status, exactness_words
 from accelopt.kernels.nki.referee import pattern, rounding
 from accelopt.kernels.nki.referee.comparison import Gate
 from accelopt.kernels.nki.referee.precision import Precision, contract
-from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.referee.rounding import MOST_IN_BLOCK, UNIT, Formats, intervals
 from accelopt.kernels.nki.referee.rows import separate
 from accelopt.kernels.nki.referee.tolerance import exact_outputs
@@ -65,9 +65,7 @@ def rounded(x):
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_an_operand_may_be_rounded_before_a_function_that_is_flat_on_one_side(function, tmp_path):
-    path = tmp_path / "reference.py"
-    path.write_text(LINEAR.format(function=FUNCTIONS[function]))
-    reference = Reference(path)
+    reference = written(tmp_path, LINEAR.format(function=FUNCTIONS[function]))
     precision = contract(reference.inputs(0))
     store = TrialStore(tmp_path / "trials")
     for name in (HIDDEN, STRESS, ONE_SIDED):
@@ -82,15 +80,9 @@ def test_an_operand_may_be_rounded_before_a_function_that_is_flat_on_one_side(fu
 
 @pytest.mark.parametrize("dtype", ["np.float32", "np.float64"])
 def test_a_sum_may_be_taken_in_float32_whatever_the_reference_sums_in(dtype, tmp_path):
-    path = tmp_path / "reference.py"
-    path.write_text(f"""
-import numpy as np
-def get_inputs():
-    return [np.random.normal(size=(256, 2048)).astype(np.float32)]
-def forward(a):
-    return np.asarray(a, dtype={dtype}).sum(axis=1, keepdims=True).astype(np.float32)
-""")
-    reference, store = Reference(path), TrialStore(tmp_path / "trials")
+    total = f"np.asarray(a, dtype={dtype}).sum(axis=1, keepdims=True).astype(np.float32)"
+    reference = returning(tmp_path, total, a=(256, 2048))
+    store = TrialStore(tmp_path / "trials")
     for name in (HIDDEN, STRESS, ONE_SIDED):
         trial = store.get(reference, name)
         output = np.cumsum(trial.inputs[0], axis=1, dtype=np.float32)[:, -1:]
@@ -105,17 +97,9 @@ def forward(a):
 )
 def test_a_reference_that_cancels_in_float64_is_not_exact_there(erf, tmp_path):
     """x (1 + erf(-5.8)) is off by half; a gelu that is right there was refused (issue 42)."""
-    path = tmp_path / "reference.py"
-    path.write_text(f"""
-import math
-import numpy as np
-def get_inputs():
-    return [np.random.normal(size=(256, 512)).astype(np.float32)]
-def forward(x):
-    y = x / 2**0.5
-    return (x / 2 * (1 + {erf})).astype(np.float32)
-""")
-    trial = TrialStore(tmp_path / "trials").get(Reference(path), SWEEP)
+    gelu = f"(x / 2 * (1 + {erf})).astype(np.float32)"
+    reference = returning(tmp_path, gelu, "y = x / 2**0.5", x=(256, 512))
+    trial = TrialStore(tmp_path / "trials").get(reference, SWEEP)
     x = trial.inputs[0].astype(np.float64)
     right = np.array([v / 2 * math.erfc(-v / 2**0.5) for v in x.flat], np.float32)
     right = right.reshape(x.shape)
@@ -145,18 +129,13 @@ def test_what_is_written_through_a_view_is_known_to_all_of_it():
 
 def test_exact_outputs_are_worked_out_along_the_axis_that_separates(tmp_path):
     """Queries lie along the first axis of an input and the second of the output; keys do not separate."""
-    path = tmp_path / "reference.py"
-    path.write_text("""
-import numpy as np
-def get_inputs():
-    return [np.random.normal(size=s).astype(np.float32) for s in ((2048, 1, 64), (2048, 64))]
-def forward(q, k):
-    scores = np.matmul(q.transpose(1, 0, 2), k.T) / 8
-    scores -= scores.max(axis=2, keepdims=True)
-    weights = np.exp(scores)
-    return np.matmul(weights / weights.sum(axis=2, keepdims=True), k)
-""")
-    reference = Reference(path)
+    reference = returning(
+        tmp_path,
+        "np.matmul(weights / weights.sum(axis=2, keepdims=True), k)",
+        "scores = np.matmul(q.transpose(1, 0, 2), k.T) / 8",
+        "weights = np.exp(scores - scores.max(axis=2, keepdims=True))",
+        **{"q": (2048, 1, 64), "k": (2048, 64)},
+    )
     inputs = reference.inputs(0)
     expected = reference.forward(inputs)
     exact = reference.forward([value.astype(np.float64) for value in inputs])[0]
@@ -177,29 +156,14 @@ def forward(q, k):
     ),
 )
 def test_rows_that_share_a_norm_are_not_separate(tmp_path, step):
-    path = tmp_path / "reference.py"
-    path.write_text(f"""
-import numpy as np
-def get_inputs():
-    return [np.random.normal(scale=s, size=(512, 256)).astype(np.float32) for s in (1, 0.01)]
-def forward(w, g):
-    return {step}
-""")
-    inputs = (reference := Reference(path)).inputs(0)
+    reference = returning(tmp_path, step, w=(512, 256), g=(512, 256))
+    inputs = [value * np.float32(scale) for value, scale in zip(reference.inputs(0), (1, 0.01))]
     found = separate(reference, inputs, reference.forward(inputs))
     assert (found is not None) == ("axis=1" in step)
 
 
 def test_a_reference_may_return_conditions(tmp_path):
-    path = tmp_path / "reference.py"
-    path.write_text("""
-import numpy as np
-def get_inputs():
-    return [np.random.normal(size=(128, 64)).astype(np.float32)]
-def forward(x):
-    return x > 0
-""")
-    reference, store = Reference(path), TrialStore(tmp_path / "trials")
+    reference, store = returning(tmp_path, "x > 0", x=(128, 64)), TrialStore(tmp_path / "trials")
     for name in (PUBLIC[0], HIDDEN, STRESS):
         trial = store.get(reference, name)
         right, wrong = trial.inputs[0] > 0, trial.inputs[0] > -1e-9
@@ -222,10 +186,9 @@ def test_errors_of_both_factors_count_together():
 @pytest.mark.parametrize("function", ["z", FUNCTIONS["gelu"]])
 def test_the_error_of_a_mean_is_one_for_its_row(function, tmp_path):
     """A product with weights of one sign adds up the error of a far row's mean, summed in a line."""
-    path = tmp_path / "reference.py"
     source = LINEAR.format(function=function).replace("ml_dtypes.bfloat16", "np.float32")
-    path.write_text(source.replace("(128, 128), (128, 256)", "(128, 1024), (1024, 256)"))
-    reference = Reference(path)
+    wide = source.replace("(128, 128), (128, 256)", "(128, 1024), (1024, 256)")
+    reference = written(tmp_path, wide)
     trial = TrialStore(tmp_path / "trials").get(reference, ONE_SIDED)
     x, w, c = trial.inputs
     mean = np.add.accumulate(x, axis=1)[:, -1:] / np.float32(1024)
@@ -240,16 +203,8 @@ def test_the_error_of_a_mean_is_one_for_its_row(function, tmp_path):
 
 def test_a_result_that_is_rounded_after_each_block_is_told_from_the_baselines(tmp_path):
     """A running sum kept in bfloat16 is several times less exact than one in float32."""
-    path = tmp_path / "reference.py"
-    path.write_text("""
-import ml_dtypes
-import numpy as np
-def get_inputs():
-    return [np.random.normal(size=(256, 256)).astype(ml_dtypes.bfloat16) for _ in range(2)]
-def forward(a, b):
-    return a.astype(np.float32) @ b.astype(np.float32)
-""")
-    reference = Reference(path)
+    product, of = "a.astype(np.float32) @ b.astype(np.float32)", {"a": (256, 256), "b": (256, 256)}
+    reference = returning(tmp_path, product, dtype="ml_dtypes.bfloat16", **of)
     precision = contract(reference.inputs(0))
     trial = TrialStore(tmp_path / "trials").get(reference, HIDDEN, precision)
     a, b = (value.astype(np.float32) for value in trial.inputs)
@@ -265,10 +220,9 @@ def forward(a, b):
     assert [one.partition(" the baseline")[0] for one in said] == [
         "as exact as", "no less exact than", "4.0 times less exact than",
     ]  # fmt: skip
-    cast = "return np.asarray(product(a, b)).astype(ml_dtypes.bfloat16)\n"
-    text = path.read_text().replace("def forward", "def product")
-    (casts := tmp_path / "casts.py").write_text(f"{text}def forward(a, b):\n    {cast}")
-    trials = TrialStore(tmp_path / "trials").get(Reference(casts), HIDDEN, precision)
+    cast = f"({product}).astype(ml_dtypes.bfloat16)"
+    casts = returning(tmp_path, cast, dtype="ml_dtypes.bfloat16", **of)
+    trials = TrialStore(tmp_path / "trials").get(casts, HIDDEN, precision)
     left, right = (value.astype(np.float32) for value in trials.inputs)
     given = (left @ right).astype(BF16)
     alike = Gate(precision=precision).judge(trials, (given,), [given]).exactness
@@ -360,16 +314,9 @@ TAILS = {
 def test_a_tail_may_be_lost_by_a_form_that_cancels(function, bias, tmp_path):
     """Such a form shows what it cancels where the value is still there: a kernel that is exact there and zero
     beyond lost nothing by rounding. So in fp32, with half units in the last place (IEEE 754)."""
-    path = tmp_path / "reference.py"
-    path.write_text(f"""
-import numpy as np
-def get_inputs():
-    return [np.random.normal(size=n).astype(np.float32) for n in ((256, 512), 512)]
-def forward(x, b):
-    y = x + {bias}
-    return ({function}).astype(x.dtype)
-""")
-    reference, store = Reference(path), TrialStore(tmp_path / "trials")
+    made = f"({function}).astype(x.dtype)"
+    reference = returning(tmp_path, made, f"y = x + {bias}", x=(256, 512), b=512)
+    store = TrialStore(tmp_path / "trials")
     honest, cut = TAILS[function]
     said = []
     for name in (HIDDEN, STRESS, ONE_SIDED, SWEEP):
@@ -392,15 +339,14 @@ def forward(x, b):
 def test_what_is_made_of_integers_may_be_made_in_float32(tmp_path):
     """The reference's angle is float64, for `**` of a Python number is; a kernel's has half units of float32
     in the last place of some thousand radians (IEEE 754)."""
-    path = tmp_path / "reference.py"
-    path.write_text("""
+    text = """
 import numpy as np
 def get_inputs():
     return [np.random.normal(size=(256, 32)), np.random.randint(0, 2048, (256, 1)).astype(np.int32)]
 def forward(x, position):
     return (x * np.cos(position * 1e4 ** (-np.arange(32) / 32))).astype(np.float32)
-""")
-    trial = TrialStore(tmp_path / "trials").get(Reference(path), HIDDEN)
+"""
+    trial = TrialStore(tmp_path / "trials").get(written(tmp_path, text), HIDDEN)
     x, position = trial.inputs
     angle = position.astype(np.float32) * (1e4 ** (-np.arange(32) / 32)).astype(np.float32)
     found = (x * np.cos(angle)).astype(np.float32)
@@ -416,18 +362,11 @@ def forward(x, position):
 def test_who_rounds_at_the_end_alone_loses_no_tail(function, cut, tmp_path):
     """A bfloat16 kernel that rounds its tangent (2**-9 of IEEE 754 below one) loses GELU's tail, and shows so
     beside it; one that is exact there and zero beyond did not round. ELU times a gate cancels the gate."""
-    path = tmp_path / "reference.py"
     format = "np.float32" if cut is None else "ml_dtypes.bfloat16"
     gated = f"({FUNCTIONS['elu'].replace('expm1(z)', 'expm1(np.minimum(z, 0))')}) * g"
-    path.write_text(f"""
-import ml_dtypes
-import numpy as np
-def get_inputs():
-    return [np.random.normal(size=(256, 512)).astype({format}) for _ in range(2)]
-def forward(z, g):
-    return ({gated if cut is None else function}).astype({format})
-""")
-    reference, said = Reference(path), []
+    made = f"({gated if cut is None else function}).astype({format})"
+    reference = returning(tmp_path, made, dtype=format, z=(256, 512), g=(256, 512))
+    said = []
     precision = contract(reference.inputs(0))
     for name in (HIDDEN, STRESS, ONE_SIDED, SWEEP):
         trial = TrialStore(tmp_path / "trials").get(reference, name, precision)
@@ -490,8 +429,7 @@ def in_eight_bits(v):
 def test_a_factor_shows_in_a_bounded_output_of_eight_bits(bounded, name, tmp_path):
     """To few bits a factor of 1.05 leaves every second element as it is, and a bound is no term that cancels: the
     mean of those that are a step off shows it (IEEE 754: rounding to nearest goes up as often as down)."""
-    path = tmp_path / "reference.py"
-    path.write_text(f"""
+    text = f"""
 import ml_dtypes
 import numpy as np
 def get_inputs():
@@ -500,8 +438,8 @@ def get_inputs():
 def forward(x, s):
     z = x.astype(np.float32)
     return np.clip({bounded}, -240, 240).astype(ml_dtypes.float8_e4m3)
-""")
-    reference = Reference(path)
+"""
+    reference = written(tmp_path, text)
     for draw in range(DRAWS):
         trial = TrialStore(tmp_path / f"trials{draw}").get(
             reference, name, contract(reference.inputs(0))
@@ -516,16 +454,8 @@ def forward(x, s):
 
 def test_what_leaves_the_range_of_float32_frees_no_zeros(tmp_path):
     """A zero may be what is left of the largest that is judged, in float64, and of no larger one."""
-    path = tmp_path / "reference.py"
-    path.write_text("""
-import numpy as np
-def get_inputs():
-    return [np.array([[200, 80], [1, 2]], np.float32), np.array([[1], [0]], np.float32)]
-def forward(x, y):
-    return np.exp(x) * y
-""")
-    reference = Reference(path)
-    inputs = reference.inputs(0)
+    reference = returning(tmp_path, "np.exp(x) * y", x=(2, 2), y=(2, 1))
+    inputs = [np.array([[200, 80], [1, 2]], np.float32), np.array([[1], [0]], np.float32)]
     (exact,) = exact_outputs(reference, inputs, reference.forward(inputs))
     assert np.isinf(exact.allowed[0]).all() and (exact.values[1] == 0).all()
     assert (exact.allowed[1] < 1e-30).all()
@@ -536,20 +466,12 @@ def test_rounding_decides_between_two_whole_numbers(scaled, tmp_path):
     """A scale and its reciprocal round before rint does (IEEE 754: half a unit each): what honest forms make of it
     is one whole number or the next. Where a scale is a power of two, halves are halves for all of them."""
     parts, steps, format = SCALED[scaled]
-    path = tmp_path / "reference.py"
     most = max(steps, 127)
     whole = f"np.rint(n / (d / {steps}))" if format != "float8_e4m3fn" else f"n / (d / {steps})"
-    path.write_text(f"""
-import ml_dtypes
-import numpy as np
-def get_inputs():
-    return [np.random.normal(size=(128, 256)).astype(np.float32)]
-def forward(x):
-    n, d = {parts}
-    return np.clip({whole}, -{most}, {most}).astype("{format}")
-""")
+    clipped = f"np.clip({whole}, -{most}, {most}).astype('{format}')"
+    reference = returning(tmp_path, clipped, f"n, d = {parts}", x=(128, 256))
     # By HIDDEN and the others a wrong one is caught, or by none.
-    reference, missed = Reference(path), set(WRONG)
+    missed = set(WRONG)
     for draw in range(DRAWS):
         store = TrialStore(tmp_path / f"trials{draw}")
         for name in (HIDDEN, STRESS, ONE_SIDED, FEW_BITS):
@@ -586,19 +508,16 @@ def test_the_sign_of_what_is_given_is_taken_in_blocks_too():
 def test_which_of_two_comes_first_may_be_open(tmp_path):
     """Of probabilities 1e-9 apart float32 makes equal ones (IEEE 754: steps of 6e-8), and 1e-40 is no number there:
     who picks by scores, or the other of two, is right. Who leaves one out is not."""
-    path = tmp_path / "reference.py"
-    path.write_text("""
-import numpy as np
-def get_inputs():
-    return [np.random.normal(size=(128, 64)).astype(np.float32), np.random.normal(size=(64, 16)).astype(np.float32)]
-def forward(x, w):
-    z = x @ w
-    p = np.exp(z - z.max(axis=1, keepdims=True))
-    p = p / p.sum(axis=1, keepdims=True)
-    first = np.argsort(-p, axis=1, kind="stable")[:, :2]
-    return np.take_along_axis(p, first, axis=1), first.astype(np.int32), z.argmax(axis=1).astype(np.int32)
-""")
-    reference, store, wrong = Reference(path), TrialStore(tmp_path / "trials"), set()
+    reference = returning(
+        tmp_path,
+        "np.take_along_axis(p, first, axis=1), first.astype(np.int32), z.argmax(1).astype(np.int32)",
+        "z = x @ w",
+        "p = np.exp(z - z.max(axis=1, keepdims=True))",
+        "p = p / p.sum(axis=1, keepdims=True)",
+        "first = np.argsort(-p, axis=1, kind='stable')[:, :2]",
+        **{"x": (128, 64), "w": (64, 16)},
+    )
+    store, wrong = TrialStore(tmp_path / "trials"), set()
     for name in (HIDDEN, STRESS, ONE_SIDED):
         trial = store.get(reference, name)
         x, w = trial.inputs

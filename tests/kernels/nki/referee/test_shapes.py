@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kernel_heads import neuronxcc_kernel
+from kernel_heads import neuronxcc_of
 from warm import verdict
 
 from accelopt.evaluation import Status
@@ -12,14 +12,12 @@ from accelopt.kernels.nki.referee.variation import other_shapes
 
 REFERENCE = Path(__file__).parents[3] / "hostile" / "references" / "silu.py"  # (256, 512)
 
-KERNEL = neuronxcc_kernel("""def kernel(x):
-    {check}
-    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    for i in nl.affine_range(x.shape[0] // {rows}):
-        for j in nl.affine_range(x.shape[1] // {width}):
-            at = slice(i * {rows}, (i + 1) * {rows}), slice(j * {width}, (j + 1) * {width})
-            nl.store(out[at[0], at[1]], nl.silu(nl.load(x[at[0], at[1]])))
-    return out
+KERNEL = neuronxcc_of("x")("""
+{check}
+for i in nl.affine_range(x.shape[0] // {rows}):
+    for j in nl.affine_range(x.shape[1] // {width}):
+        at = slice(i * {rows}, (i + 1) * {rows}), slice(j * {width}, (j + 1) * {width})
+        nl.store(out[at[0], at[1]], nl.silu(nl.load(x[at[0], at[1]])))
 """)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from written_references import returning, written
 
 from accelopt.errors import ConfigError
 from accelopt.evaluation import REL_TOL, Status
@@ -51,12 +52,6 @@ def reference(tmp_path) -> Path:
     path = tmp_path / "reference.py"
     path.write_text(textwrap.dedent(COUNTED).format(log=str(tmp_path / "calls")))
     return path
-
-
-def written(folder: Path, text: str) -> Reference:
-    path = folder / "reference.py"
-    path.write_text(text)
-    return Reference(path)
 
 
 def calls(reference: Path) -> list[str]:
@@ -189,9 +184,7 @@ def test_stress_hides_no_output_by_what_all_rows_share(shape):
     ],
 )
 def test_a_reference_that_rounds_on_the_way_is_seen(returned, on_the_way, tmp_path):
-    text = "import numpy as np\nfrom ml_dtypes import bfloat16 as N\n"
-    text += "def get_inputs():\n    return [np.random.randn(4, 8).astype(N)]\n"
-    reference = written(tmp_path, text + f"def forward(x):\n    return {returned}\n")
+    reference = returning(tmp_path, returned, "N = ml_dtypes.bfloat16", dtype="N", x=(4, 8))
     assert reference.uses([np.ones((4, 8), np.float32)]).narrow_on_the_way is on_the_way
 
 
@@ -212,14 +205,9 @@ def test_a_reference_that_is_undefined_under_stress_has_no_such_trial(tmp_path):
 @pytest.mark.parametrize("forward", ["np.exp(x).sum(0)", "x if np.abs(x).max() < 60 else 1 / 0"])
 def test_inputs_get_milder_until_the_reference_is_defined(tmp_path, forward):
     """An exponential of float32 overflows above 88.7 (IEEE 754): one far row is all that is left of a column."""
-    path = tmp_path / "reference.py"
-    path.write_text(
-        "import numpy as np\n"
-        "def get_inputs():\n    return [np.random.normal(size=(128, 64)).astype(np.float32)]\n"
-        f"def forward(x):\n    return {forward}\n"
-    )
+    reference = returning(tmp_path, forward, x=(128, 64))
     for name in (STRESS, ONE_SIDED):
-        trial = TrialStore(tmp_path / "trials").get(Reference(path), name)
+        trial = TrialStore(tmp_path / "trials").get(reference, name)
         assert trial is not None and trial.exact[0].judged > 0.5
 
 
@@ -323,15 +311,6 @@ def test_what_is_left_beside_the_maximum_of_a_softmax_is_as_inexact_as_its_like(
     assert (9 * exact.values > MAX_BEYOND * exact.allowed)[few].mean() > 0.9
 
 
-CANCELS = """
-import numpy as np
-def get_inputs():
-    return [np.zeros((4, 1024), np.float32)]
-def forward(x):
-    return 1 + np.tanh(x[:, 24:])
-"""
-
-
 def test_no_element_is_held_to_a_step_that_rounds_well_by_luck(tmp_path):
     """The naive GELU MLP, refused with some secrets: a hyperbolic tangent near -1 rounds to steps of
     2**-24, whatever its argument, so where the exact one lay next to a step every sample was as near,
@@ -341,7 +320,7 @@ def test_no_element_is_held_to_a_step_that_rounds_well_by_luck(tmp_path):
     lucky = near[np.argsort(np.abs(steps - np.round(steps)))[:4]]
     x = np.full((4, 1024), -40, np.float32)
     x[:, 524] = lucky
-    reference = written(tmp_path, CANCELS)
+    reference = returning(tmp_path, "1 + np.tanh(x[:, 24:])", x=(4, 1024))
     (exact,) = exact_outputs(reference, [x], reference.forward([x]))
     tangent = np.tanh(x[:, 24:].astype(np.float64)).astype(np.float32)
     for other in (-np.inf, np.inf):
@@ -372,8 +351,7 @@ def test_integers_are_varied_by_their_use(tmp_path):
     """An index stays in its table, a length within what it is compared with (and many reach its end), a number in
     its format, a size what it is, and what a label says that is ignored; also where results are written into an
     array that was made before."""
-    path = tmp_path / "integers.py"
-    path.write_text("""
+    text = """
 import numpy as np
 def get_inputs():
     draw = np.random.randint
@@ -388,8 +366,8 @@ def forward(count, tokens, rows, offsets, numbers, labels, zero, asked, given, s
     return (there * count, table.take(rows, 0), table[offsets], (numbers >> 1) ^ 5,
             np.where(labels == -100, 0, labels), np.repeat(zero, times, 1), given[asked] * 0.9**step,
             given[cuts], experts[:, :, None] == np.arange(8))
-""")
-    trial = TrialStore(tmp_path / "trials").get(Reference(path), STRESS)
+"""
+    trial = TrialStore(tmp_path / "trials").get(written(tmp_path, text), STRESS)
     _, lengths, rows, offsets, numbers, labels, zero, asked, _, step, times, cuts, experts = (
         trial.inputs
     )
@@ -409,9 +387,7 @@ def test_few_lengths_and_labels_reach_their_ends(tmp_path, least, domain):
     """Though lengths are all different by chance; none is one where the reference counts none as one."""
     legal = f"def domain(x, n, y):\n    return [x, np.clip(n, {domain}), y]" if domain else ""
     divisor = "np.maximum(n, 1)" if least == 0 else "n"
-    problem = written(
-        tmp_path,
-        f"""
+    text = f"""
 import numpy as np
 def get_inputs():
     y = np.where(np.random.random((64, 1)) < 0.3, -100, np.random.randint(0, 320, (64, 1)))
@@ -421,8 +397,8 @@ def forward(x, n, y):
     kept = y != -100
     picked = np.where(kept, np.take_along_axis(x, np.where(kept, y, 0), axis=1), 0)
     return np.where(np.arange(48) < n, x[:4, :48], 0).sum(1, keepdims=True) / {divisor}, picked
-""",
-    )
+"""
+    problem = written(tmp_path, text)
     for name in (STRESS, ONE_SIDED):
         _, lengths, labels = TrialStore(tmp_path / "trials").get(problem, name).inputs
         assert (lengths.min(), lengths.max()) == (least, 48)
@@ -440,17 +416,7 @@ def forward(x, n, y):
     ],
 )  # fmt: skip
 def test_what_is_less_a_mean_of_several_vectors_is_tried_far_from_zero(tmp_path, forward, asked):
-    problem = written(
-        tmp_path,
-        f"""
-import numpy as np
-def get_inputs():
-    return [np.random.normal(size=(2, 32, 64)).astype(np.float32)]
-def forward(x):
-    g = x.reshape(2, 8, -1)
-    return {forward}
-""",
-    )
+    problem = returning(tmp_path, forward, "g = x.reshape(2, 8, -1)", x=(2, 32, 64))
     trial = TrialStore(tmp_path / "trials").get(problem, FAR)
     assert (trial is not None) == asked
     if trial is not None:
@@ -460,15 +426,14 @@ def forward(x):
 
 def test_the_least_numbers_of_a_format_meet(tmp_path):
     """The one product of two fractions with fifteen bits that does not fit into them."""
-    path = tmp_path / "fractions.py"
-    path.write_text("""
+    text = """
 import numpy as np
 def get_inputs():
     return [np.random.randint(-32768, 32768, (128, 256)).astype(np.int16) for _ in range(2)]
 def forward(x, y):
     return np.minimum(x.astype(np.int64) * y >> 15, 32767).astype(np.int16)
-""")
-    x, y = TrialStore(tmp_path / "trials").get(Reference(path), STRESS).inputs
+"""
+    x, y = TrialStore(tmp_path / "trials").get(written(tmp_path, text), STRESS).inputs
     assert ((x == -32768) & (y == -32768)).any() and ((x == 32767) & (y == 32767)).any()
 
 
@@ -527,14 +492,8 @@ def test_some_rows_stand_for_all_of_a_large_problem(tmp_path):
 
 def test_very_many_outputs_are_made_again(tmp_path, monkeypatch):
     """In blocks, with the errors of all rows and those that are far, as where the outputs are kept."""
-    path = tmp_path / "reference.py"
-    path.write_text("""
-import numpy as np
-def get_inputs():
-    return [np.random.normal(size=s).astype(np.float32) for s in ((2, 2048, 64), (2, 64, 48))]
-forward = np.matmul
-""")
-    reference, kept = Reference(path), TrialStore(tmp_path / "kept").get(Reference(path), PUBLIC[0])
+    reference = returning(tmp_path, "np.matmul(a, b)", a=(2, 2048, 64), b=(2, 64, 48))
+    kept = TrialStore(tmp_path / "kept").get(reference, PUBLIC[0])
     for name, value in (("trials.MOST_KEPT", 0), ("trials.MADE", 4096), ("rows.MADE_AGAIN", 16384)):
         monkeypatch.setattr(f"accelopt.kernels.nki.referee.{name}", value)
     store = TrialStore(tmp_path / "trials")

@@ -96,3 +96,36 @@ def test_files_of_equal_text_keep_their_own_names():
     for file in ("first.py", "second.py"):
         program = trace_kernel(load(text, file).kernel, [A])
         assert {node.source.file for _, node in program.walk()} == {file}
+
+
+PRODUCTS = {
+    "neuronxcc": neuronxcc_of("a", shape="(64, 64)", dtype="nl.float32")("""
+t, u = nl.load(a, dtype=nl.{}), nl.load(a, dtype=nl.{})
+nl.store(out, nisa.nc_matmul(t, u))
+"""),
+    "nki": nki_of("a", shape="(64, 64)", dtype="nl.float32")("""
+product = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.psum)
+nisa.nc_matmul(product, nl.load(a, dtype=nl.{}), nl.load(a, dtype=nl.{}))
+nl.store(out, nl.copy(product))
+"""),
+}
+
+
+@pytest.mark.parametrize("dialect", PRODUCTS)
+def test_tfloat32_is_not_stationary_on_trn2(dialect):
+    """Issue 36, point 6; no page of the documentation was at hand, so trn2 alone is held to it."""
+    for stationary, moving in (("float32", "tfloat32"), ("float32", "float32")):
+        kernel = load(PRODUCTS[dialect].format(stationary, moving), "product.py").kernel
+        trace_kernel(kernel, [A], target="trn2")
+    kernel = load(PRODUCTS[dialect].format("tfloat32", "tfloat32"), "product.py").kernel
+    with pytest.raises(KernelError, match="'stationary' of nc_matmul on trn2 is tfloat32"):
+        trace_kernel(kernel, [A], target="trn2")
+    trace_kernel(kernel, [A], target="trn1")
+
+
+@pytest.mark.parametrize("text", [OLD, NEW], ids=["neuronxcc", "nki"])
+@pytest.mark.parametrize("shape", [(0, 64), (128, 0), (0,)])
+def test_an_argument_without_elements_is_told_as_one(text, shape):
+    """Assumption: no instruction reads or writes nothing, so that there is nothing to compile."""
+    with pytest.raises(KernelError, match=r"the argument 'a' of shape .* has no elements"):
+        trace_kernel(load(text, "empty.py").kernel, [np.zeros(shape, np.float32)])

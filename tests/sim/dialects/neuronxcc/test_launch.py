@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from kernel_lines import writing_of
+from kernel_heads import function
+from kernel_lines import writing, writing_of
 
 from accelopt.sim import compute, serial
 from accelopt.sim.dialects import neuronxcc as nki
@@ -10,29 +11,16 @@ from accelopt.sim.errors import KernelError, Unsupported
 
 A = np.random.default_rng(0).random((128, 512), dtype=np.float32)
 
-TEXT = """
-def plain(a, b):
-    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-    nl.store(out, nl.add(nl.load(a), nl.load(b)))
-    return out
-
-@nki.jit
-def kernel(a, b):
-    return plain(a, b)
-
-kernel = nki.jit(plain)
-
+PLAIN = function("nl.store(out, nl.add(nl.load(a), nl.load(b)))", parameters="a, b")
+GRIDDED = writing(
+    "p = nl.ds(nl.program_id(0) * 32, 32)", "nl.store(out[p, :], nl.exp(nl.load(a[p, :])))"
+)
+WRITES = """
 @nki.trace
 def writes(a, out):
     nl.store(out, nl.exp(nl.load(a)))
-
-@nki.jit
-def gridded(a):
-    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-    p = nl.ds(nl.program_id(0) * 32, 32)
-    nl.store(out[p, :], nl.exp(nl.load(a[p, :])))
-    return out
 """
+TEXT = GRIDDED + "gridded = kernel\n" + PLAIN + "plain, kernel = kernel, nki.jit(kernel)\n" + WRITES
 
 
 @pytest.fixture
@@ -97,26 +85,17 @@ def test_benchmark_of_specifications_without_data_and_with_grid(module):
 
 
 def test_target_reaches_the_kernel(kernel_text):
-    text = kernel_text("""
-        def plain(a):
-            assert nisa.get_nc_version() == nisa.nc_version.gen3
-            out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-            nl.store(out, nl.load(a))
-            return out
-
-        kernel = nki.jit(plain, platform_target="trn2")
-        """)
-    assert text.trace(A).target == "trn2"
+    asked = "assert nisa.get_nc_version() == nisa.nc_version.gen3"
+    text = kernel_text(function(asked, "nl.store(out, nl.load(a))"))
+    jit, plain = text.module.nki.jit, text.kernel
+    assert text.traced(jit(plain, platform_target="trn2"), [A]).target == "trn2"
     with pytest.raises(AssertionError):
-        text.module.nki.jit(text.module.plain)(A)
+        jit(plain)(A)
 
 
 def test_kernel_code_cannot_read_data(kernel_text):
     for use in ("np.asarray(a)", "np.exp(nl.load(a))", "float(nl.load(a)[0, 0])", "list(a)"):
-        text = kernel_text.writing(f"""
-            x = {use}
-            nl.store(out, nl.load(a))
-            """)
+        text = kernel_text.writing(f"x = {use}\nnl.store(out, nl.load(a))")
         with pytest.raises(TypeError):
             text.trace(A)
 
@@ -167,14 +146,10 @@ def test_import_shims(kernel_text):
 
 def test_a_result_has_the_shape_it_was_returned_in(kernel_text):
     """As `interpolate_bilinear_2x_fwd` of nki-samples: (n, c) are one dimension inside."""
-    text = """
-    @nki.jit
-    def kernel(a):
-        out = nl.ndarray((6, 16), dtype=a.dtype, buffer=nl.shared_hbm)
+    module = kernel_text.of(shape="(6, 16)")("""
         nl.store(out, nl.exp(nl.load(a.reshape((6, 16)))))
         return out.reshape((2, 3, 16)), out
-    """
-    module = kernel_text(text).module
+        """).module
     a = A[:2, :48].reshape(2, 3, 16)
     program = module.kernel.trace(a)
     again = serial.loads(serial.dumps(program))
@@ -186,28 +161,16 @@ def test_a_result_has_the_shape_it_was_returned_in(kernel_text):
 
 @pytest.mark.parametrize("part", ["out[0:64, :]", "out.reshape((256, 256))[0:128, :]"])
 def test_a_part_of_a_tensor_is_no_result(kernel_text, part):
-    text = f"""
-    @nki.jit
-    def kernel(a):
-        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-        nl.store(out, nl.load(a))
-        return {part}
-    """
+    text = kernel_text.writing(f"nl.store(out, nl.load(a))\nreturn {part}")
     with pytest.raises(KernelError, match="returns a part of tensor"):
-        kernel_text(text).module.kernel(A)
+        text.kernel(A)
 
 
 @pytest.mark.parametrize("annotation", ["nki.tensor", "nt.tensor", "nt.tensor[128, 512]"])
 def test_annotations_of_parameters(kernel_text, annotation):
     """nki.tensor as an annotation is the class of tensors, as in nki-samples `maxpooling.py`."""
-    text = f"""
-    @nki.jit
-    def kernel(a: {annotation}) -> nki.tensor:
-        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-        nl.store(out, nl.load(a))
-        return out
-    """
-    np.testing.assert_array_equal(kernel_text(text).module.kernel(A), A)
+    text = writing("nl.store(out, nl.load(a))").replace("(a):", f"(a: {annotation}) -> nki.tensor:")
+    np.testing.assert_array_equal(kernel_text(text).kernel(A), A)
 
 
 ALL_REDUCE = writing_of("a", shape="(2, 128, 512)", dtype="nl.float32")("""
@@ -281,15 +244,7 @@ def test_names_that_are_not_there_are_unsupported_not_errors_of_python(kernel_te
 def test_the_stack_allocator_needs_its_companion(kernel_text):
     """docs (nki.compiler.enable_stack_allocator): "Must use together with
     skip_middle_end_transformations"."""
-    body = """
-        @ncc.enable_stack_allocator{options}
-        {more}
-        @nki.jit
-        def kernel(a):
-            out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-            nl.store(out, nl.load(a))
-            return out
-    """
+    body = "@ncc.enable_stack_allocator{options}\n{more}\n" + writing("nl.store(out, nl.load(a))")
     a = np.zeros((128, 4), np.float32)
     together = "@ncc.skip_middle_end_transformations"
     assert kernel_text(body.format(options="(log_level=50)", more=together)).trace(a)

@@ -3,6 +3,7 @@ refused, and never give a silently different answer."""
 
 import numpy as np
 import pytest
+from kernel_lines import writing
 
 from accelopt.sim.errors import KernelError
 from accelopt.sim.program import Loop
@@ -10,10 +11,7 @@ from accelopt.sim.program import Loop
 A = np.ones((128, 512), np.float32)
 
 
-def summing(*lines):
-    """A kernel whose lines add to `s`, a (128, 64) tile of zeros; `t` is the input."""
-    body = "\n".join("    " + line for line in lines)
-    return f"""
+HELPERS = """
 def shifted(values):
     for value in values:
         yield value + 1
@@ -29,15 +27,13 @@ class Counter:
 
 TOTAL = [0]
 
-@nki.jit
-def kernel(a):
-    out = nl.ndarray((128, 64), dtype=a.dtype, buffer=nl.shared_hbm)
-    t = nl.load(a)
-    s = nl.zeros((128, 64), dtype=nl.float32)
-{body}
-    nl.store(out, s)
-    return out
 """
+
+
+def summing(*lines):
+    """A kernel whose lines add to `s`, a (128, 64) tile of zeros; `t` is the input."""
+    start = "t, s = nl.load(a), nl.zeros((128, 64), dtype=nl.float32)"
+    return HELPERS + writing(start, *lines, "nl.store(out, s)", shape="(128, 64)")
 
 
 SAID = {
@@ -233,6 +229,8 @@ SYMBOLIC = {
     "lists that only the body uses": [
         "for i in nl.affine_range(8):", "    parts = []",
         "    parts.append(t[:, nl.ds(i * 64, 64)])", "    s += parts[0]"],
+    "remainder and quotient": [
+        "for i in nl.affine_range(8):", "    s += t[:, nl.ds((i // 2) * 128 + (i % 2) * 64, 64)]"],
     "functions made in the body": [
         "for i in nl.affine_range(8):", "    f = lambda x: nl.add(x, 1.0)",
         "    s += f(t[:, nl.ds(i * 64, 64)])"],
@@ -247,13 +245,8 @@ def test_loop_stays_one_loop(name, kernel_text):
 
 
 def test_only_the_loop_that_needs_it_is_unrolled(kernel_text):
-    program = kernel_text(
-        summing(
-            "for i in nl.affine_range(3):",
-            "    for j in nl.affine_range(64):",
-            "        s += i",
-        )
-    ).trace(A)
+    lines = ["for i in nl.affine_range(3):", "    for j in nl.affine_range(64):", "        s += i"]
+    program = kernel_text(summing(*lines)).trace(A)
     loops = [node for node in program.body if isinstance(node, Loop)]
     assert [loop.variable.trips for loop in loops] == [64, 64, 64]
 
@@ -286,13 +279,10 @@ def test_running_address_of_direct_allocation_is_no_reason_to_unroll(kernel_text
 
 def test_return_at_the_end_of_the_body_ends_the_trace_not_the_loop(kernel_text):
     """SDK 2.26.1 `nki/examples/layout-dynamic-loop.py` returns inside of its loop."""
-    text = kernel_text("""
-        @nki.jit
-        def kernel(a):
-            out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-            for i in nl.affine_range(4):
-                part = nl.ds(i * 128, 128)
-                nl.store(out[:, part], nl.load(a[:, part]))
-                return out
+    text = kernel_text.writing("""
+        for i in nl.affine_range(4):
+            part = nl.ds(i * 128, 128)
+            nl.store(out[:, part], nl.load(a[:, part]))
+            return out
         """)
     assert np.array_equal(text.run(A), A)

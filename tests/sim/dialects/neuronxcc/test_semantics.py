@@ -9,7 +9,7 @@ from kernel_lines import copying
 
 from accelopt.sim import compute
 from accelopt.sim.errors import KernelError
-from accelopt.sim.program import Buffer, Loop
+from accelopt.sim.program import Buffer
 
 A = np.arange(128 * 512, dtype=np.float32).reshape(128, 512) / 1000
 CORNER = (np.arange(512) < 100) & (np.arange(128) < 64)[:, None]
@@ -24,6 +24,11 @@ COPIES = {
     # obs: of what is decided, min() and max() are plain numbers.
     "S10, a slice that ends at a known minimum": (
         ["t = nl.exp(t[:, 0:min(700, 512)])", "w = max(1, 2) + min(nl.ds(0, 2).size, 1)"], np.exp(A)),
+    # docs (nc_matmul example: tile_position=((i % 2) * 64, ...)); that the loop stays one, `test_loops` has.
+    "S12, remainder and quotient of an index": (
+        ["u = nl.ndarray((128, 512), dtype=a.dtype)", "for i in nl.affine_range(4):",
+         "    u[:, nl.ds((i // 2) * 256 + (i % 2) * 128, 128)] = nl.exp(t[:, nl.ds(i * 128, 128)])",
+         "t = u"], np.exp(A)),
     # Observed: NKIBench rope.
     "S18, a name bound again is no write": (["u = t[:, 0:256]", "u = nl.exp(t[:, 0:256])"], A),
     # docs (mask): the instruction works on a smaller tile.
@@ -45,6 +50,10 @@ COPIES = {
     "S27, nl repeats a partition": (["t = nl.add(t, nl.load(a[0:1, :]))"], A + A[:1]),
     "S27, a partition repeated by name": (
         ["t = t + nl.load(a[0:1, :]).broadcast_to((128, 512))"], A + A[:1]),
+    # docs (tensor.reshape: a new view, no copy)
+    "S28, a reshape views the same memory": (
+        ["v = nl.load(a.reshape((128, 4, 128)))", "u = v.reshape((128, 512))", "u[:, 0:128] = 0",
+         "t = v.reshape((128, 512))"], np.where(np.arange(512) < 128, 0, A)),
 }  # fmt: skip
 
 
@@ -69,9 +78,6 @@ REFUSED = {
     # docs (err_num_partition_mismatch)
     "S27, an operator repeats no partition": (
         ["t = t + nl.load(a[0:1, :])"], KernelError, "err_num_partition_mismatch"),
-    "S27, nisa repeats no partition": (
-        ["t = nisa.tensor_tensor(t, nl.load(a[0:1, :]), op=nl.add)"], KernelError,
-        "err_num_partition_mismatch"),
     # obs: compiler error GCA046
     "S31, a buffer that cannot fit": (
         ["x = nl.zeros((128, 60000), dtype=nl.float32)"], KernelError, "GCA046"),
@@ -124,43 +130,6 @@ def test_s7_reductions_of_two_and_more_dimensions(kernel_text):
         """)
     a = np.random.rand(128, 2, 4, 8).astype(np.float32)
     assert np.allclose(text.run(a), a.sum((1, 3)), atol=1e-5)
-
-
-def test_s8_matmul_fills_at_most_one_psum_bank(kernel_text):
-    """docs (nc_matmul: moving free size up to 512, fp32 results in one 2 KiB bank)."""
-    text = kernel_text.of(shape="(128, 1024)", dtype="nl.float32")("""
-        t = nl.load(a)
-        nl.store(out, nisa.nc_matmul(t[:, 0:128], t))
-        """)
-    with pytest.raises(KernelError) as refused:
-        text.trace(np.zeros((128, 1024), np.float32))
-    assert refused.value.identifier == "err_size_of_dimension_exceed_arch_limit"
-
-
-def test_s9_order_of_index_axes_decides_the_layout(kernel_text):
-    """docs (nl.store: the first index dimension is the partition)."""
-    text = kernel_text.of(shape="(64, 128)")("""
-        p = nl.arange(128)[:, None]
-        f = nl.arange(64)[None, :]
-        nl.store(out[f, p], nl.load(a[p, f]))
-        """)
-    a = np.random.rand(128, 64).astype(np.float32)
-    assert np.array_equal(text.run(a), a.T)
-
-
-def test_s12_remainder_and_quotient_of_a_loop_index_are_indices(kernel_text):
-    """docs (nc_matmul example: tile_position=((i % 2) * 64, ...))."""
-    text = kernel_text(
-        copying(
-            "u = nl.ndarray((128, 512), dtype=a.dtype)",
-            "for i in nl.affine_range(4):",
-            "    u[:, nl.ds((i // 2) * 256 + (i % 2) * 128, 128)] = nl.exp(t[:, nl.ds(i * 128, 128)])",
-            "t = u",
-        )
-    )
-    program = text.trace(A)
-    assert any(isinstance(node, Loop) for node in program.body)
-    assert np.allclose(text.run(A), np.exp(A))
 
 
 @pytest.mark.parametrize("made", ["nl.zeros", "nl.ndarray"])
@@ -283,11 +252,7 @@ def test_free_axes_that_are_missing_on_the_right_are_repeated(kernel_text, expre
 
 
 def test_tiles_that_do_not_fit_are_told_as_tiles(kernel_text):
-    text = kernel_text("""
-        @nki.jit
-        def kernel(a, column, middle):
-            return nl.add(nl.load(a), nl.load(middle)[:, 0:3])
-        """)
+    text = kernel_text.of("a, column, middle")("nl.add(nl.load(a), nl.load(middle)[:, 0:3])")
     with pytest.raises(KernelError, match=r"tiles of shapes \(128, 4, 8\) and \(128, 3\)"):
         text.trace(CUBE, COLUMN, MIDDLE)
 
@@ -310,6 +275,12 @@ STORES = {
         "p, f = nl.arange(128)[:, None], nl.arange(512)[None, :]\nnl.store(out[p * 512 + f], nl.load(a))",
         A.reshape(-1),
     ),
+    # docs (nl.store: the first index dimension is the partition), S9
+    "indices of columns before those of rows": (
+        "(512, 128)",
+        "p, f = nl.arange(128)[:, None], nl.arange(512)[None, :]\nnl.store(out[f, p], nl.load(a[p, f]))",
+        A.T,
+    ),
     "a view of a vector": ("(65536,)", "nl.store(out.reshape((128, 512)), nl.load(a))", A.reshape(-1)),
 }  # fmt: skip
 
@@ -320,19 +291,6 @@ def test_a_store_takes_every_form_of_its_value(kernel_text, name):
     axes of length 1 may stand anywhere in it (assumption)."""
     shape, lines, expected = STORES[name]
     assert np.array_equal(kernel_text.of(shape=shape)(lines).run(A), expected)
-
-
-def test_s28_reshape_views_the_same_memory(kernel_text):
-    """docs (tensor.reshape: a new view, no copy)."""
-    text = kernel_text.of(shape="(128, 512)")("""
-        t = nl.load(a.reshape((128, 4, 128)))
-        u = t.reshape((128, 512))
-        u[:, 0:128] = 0
-        nl.store(out.reshape((128, 4, 128)), t)
-        """)
-    expected = A.copy()
-    expected[:, :128] = 0
-    assert np.array_equal(text.run(A), expected)
 
 
 def test_s29_programs_share_hbm_and_nothing_else(kernel_text):

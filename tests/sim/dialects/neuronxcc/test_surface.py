@@ -289,16 +289,6 @@ def test_this_package_has_no_trn3(kernel_text):
     ):
         text.trace(X, Y, C, target="trn3")
     text.trace(X, Y, C, target="trn2")
-    product = "nisa.nc_matmul(nl.copy(t, dtype=nl.tfloat32), nl.copy(u, dtype=nl.tfloat32))"
-    with pytest.raises(KernelError, match="'stationary' of nc_matmul on trn2 is tfloat32"):
-        kernel_text(KERNEL.format(call=product, before="pass")).trace(X, Y, C, target="trn2")
-    kernel_text(KERNEL.format(call=product, before="pass")).trace(X, Y, C, target="trn1")
-
-
-def test_an_argument_without_elements_is_told_as_one(kernel_text):
-    """Assumption: no instruction reads or writes nothing, so that there is nothing to compile."""
-    with pytest.raises(KernelError, match=r"the argument 'x' of shape \(0, 64\) has no elements"):
-        kernel_text(KERNEL.format(call="nl.copy(t)", before="pass")).trace(X[:0], Y, C)
 
 
 @pytest.mark.parametrize(
@@ -306,7 +296,7 @@ def test_an_argument_without_elements_is_told_as_one(kernel_text):
     ["nl.rand((128, 0))", "nl.load(x[:, nl.ds(0, 0)])", "nl.load(x[nl.mgrid[0:0, 0:4]])"],
 )
 def test_a_tile_without_elements_is_told_as_one(kernel_text, line):
-    """The same assumption, of what a kernel makes itself."""
+    """The assumption of `test_dialects`, of what a kernel makes itself."""
     with pytest.raises(KernelError, match=r"of shape .* has a dimension without elements"):
         kernel_text(KERNEL.format(call="nl.copy(t)", before=line)).trace(X, Y, C)
 

@@ -111,42 +111,28 @@ def test_the_time_waits_for_who_holds_the_bytes(nki_text):
 
 
 def test_two_cores_have_memories_of_their_own(nki_text):
-    kernel = nki_text(
-        """
-        @nki.jit
-        def kernel_of_one(x):
-            core = nl.program_id(0)
-            out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-            a = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.sbuf, address=(0, 0))
-            nisa.dma_copy(dst=a, src=x[nl.ds(core * 64, 64)])
-            nisa.core_barrier(out, (0, 1))
-            nisa.dma_copy(dst=out[nl.ds(core * 64, 64)], src=a)
-            return out
-
-        kernel = kernel_of_one[2]
-        """
-    )
-    np.testing.assert_array_equal(kernel.run(X), X)
+    kernel = nki_text.of("x")("""
+        core = nl.program_id(0)
+        a = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.sbuf, address=(0, 0))
+        nisa.dma_copy(dst=a, src=x[nl.ds(core * 64, 64)])
+        nisa.core_barrier(out, (0, 1))
+        nisa.dma_copy(dst=out[nl.ds(core * 64, 64)], src=a)
+        """)
+    np.testing.assert_array_equal(kernel.kernel[2](X.copy()), X)
 
 
 @pytest.mark.parametrize(
     "tile, said",
     [
-        ("nl.ndarray((128, 4), nl.float32, address=(0, 212992))", "lie outside of SBUF"),
-        (
-            "nl.ndarray((128, 4), nl.float32, address=(1, 0))",
-            "128 partitions starts at partition 1",
-        ),
-        (
-            "nl.ndarray((64, 600), nl.float32, buffer=nl.psum, address=(0, 14336))",
-            "outside of PSUM",
-        ),
-        ("nl.ndarray((128, 4), nl.float32, address=(0, 6))", "no multiple|starts at byte 6"),
+        ("(128, 4), nl.float32, address=(0, 212992)", "lie outside of SBUF"),
+        ("(128, 4), nl.float32, address=(1, 0)", "128 partitions starts at partition 1"),
+        ("(64, 600), nl.float32, buffer=nl.psum, address=(0, 14336)", "outside of PSUM"),
+        ("(128, 4), nl.float32, address=(0, 6)", "no multiple|starts at byte 6"),
     ],
 )
 def test_what_no_memory_has_is_refused(nki_text, tile, said):
     body = f"""
-            b = {tile}
+            b = nl.ndarray({tile})
             nisa.memset(dst=b, value=0.0)
             nisa.dma_copy(dst=out, src=a)
     """

@@ -20,7 +20,7 @@ group = ncc.ReplicaGroup([[0, 1, 2, 3]])
 calls = []
 
 @nki.jit
-def kernel(x):
+def kernel({parameters}):
     {checked}
     out = nl.ndarray(({rows}, {columns}), dtype=x.dtype, buffer=nl.shared_hbm)
 """
@@ -28,10 +28,10 @@ X = np.random.default_rng(0).standard_normal((4, 32, 64)).astype(np.float32)
 PAIRS = "ncc.collective_permute(srcs=[x], dsts=[out], source_target_pairs={})"
 
 
-def kernel(lines, rows=32, columns=64, checked="assert x.shape == (32, 64)"):
-    body = "".join(f"    {line}\n" for line in lines.splitlines())
-    text = HEAD.format(rows=rows, columns=columns, checked=checked) + body + "    return out\n"
-    return load(text, "ranks.py").kernel
+def kernel(lines, rows=32, columns=64, checked="assert x.shape == (32, 64)", parameters="x"):
+    head = HEAD.format(rows=rows, columns=columns, checked=checked, parameters=parameters)
+    body = "".join(f"    {line}\n" for line in (*lines.splitlines(), "return out"))
+    return load(head + body, "ranks.py").kernel
 
 
 def on_chip(call, rows=32, columns=64):
@@ -138,24 +138,21 @@ def test_lengths_that_are_known_when_it_runs(name, whole, cores):
     with metadata in SBUF, it is the same. A window beyond its source is refused when it runs."""
     lines = "nl.store(out, nl.zeros((4, 2048), dtype=x.dtype))\n"
     lines += "came = nl.ndarray((3, 4), dtype=nl.uint32, buffer=nl.shared_hbm)\n"
-    text = HEAD.format(rows=4, columns=2048, checked="").replace("kernel(x)", "kernel(x, counts)")
     counts = np.zeros((4, 3, 4), np.uint32)
     counts[:, :2, 0] = [[5, 3], [0, 7], [whole, 0], [100, 900]]
     counts[:, 0, 1:], counts[:, 1, 1:] = np.arange(12).reshape(4, 3), 9
     wanted, came = np.zeros((4, 4, 2048), np.float32), np.zeros((4, 4), np.uint32)
     for to, rank in np.ndindex(4, 4):
         number, first, _ = counts[rank, :, 0 if name == "all_gather_v" else to]
-        wanted[to, rank, :number], came[to, rank] = (
-            X[rank].reshape(-1)[first : first + number],
-            number,
-        )
+        wanted[to, rank, :number] = X[rank].reshape(-1)[first : first + number]
+        came[to, rank] = number
     for call, returned in (
         (AT_ONCE.format(name, "counts") + "\nnisa.dma_copy(dst=came, src=counts)", "out, came"),
         ("held = nl.load(counts.reshape((1, 3, 4)))\n" + AT_ONCE.format(name, "held") + "\nnisa.dma_copy(dst=came.reshape((1, 3, 4)), src=held)", "out, came"),
         (SPLIT.format(name, "counts, recv_counts_known=True") + f"\nncc.{name}_trigger(at)", "out"),
     ):  # fmt: skip
-        body = "".join(f"    {line}\n" for line in (lines + call).splitlines())
-        run = simulate(load(text + body + f"    return {returned}\n", "ranks.py").kernel[cores])
+        text = f"{lines}{call}\nreturn {returned}"
+        run = simulate(kernel(text, 4, 2048, "", "x, counts")[cores])
         found = run(X, counts.copy())
         for rank, own in enumerate(found[:: len(found) // 4]):
             np.testing.assert_array_equal(own, wanted[rank])
@@ -176,11 +173,7 @@ def test_what_ranks_send_in_lengths_is_combined(op):
              for to, c in enumerate([3, 0, 512, 40])]  # fmt: skip
     for lines in (f"ncc.{call.format('counts')}", f"ncc.reduce_scatter_v_trigger(ncc.{call.replace('_v', '_v_prepare').format('counts')})"):  # fmt: skip
         lines = f"nl.store(out, nl.zeros((1, 512), dtype=x.dtype))\n{lines}"
-        text = HEAD.format(rows=1, columns=512, checked="").replace(
-            "kernel(x)", "kernel(x, counts)"
-        )
-        body = "".join(f"    {line}\n" for line in lines.splitlines())
-        run = simulate(load(text + body + "    return out\n", "ranks.py").kernel)
+        run = simulate(kernel(lines, 1, 512, "", "x, counts"))
         for own, due in zip(run(X, counts.copy()), parts):
             combined = getattr(np, op).reduce(due) if len(due[0]) else due[0]
             np.testing.assert_allclose(own[0, : len(combined)], combined, rtol=1e-5, atol=1e-5)

@@ -151,26 +151,16 @@ def test_a_group_without_a_largest_number_is_no_number(nki_text, bad):
     assert np.isnan(scales[0, 0].astype(np.float32)) and scales[0, 1].astype(np.float32) == 2.0**-14
 
 
-MATMUL = """
-@nki.jit
-def kernel(a, b, a_scale, b_scale):
-    (k, m), n = a.shape, b.shape[1]
-    left = nl.ndarray((k, m), dtype=nl.{left}, buffer=nl.sbuf)
-    right = nl.ndarray((k, n), dtype=nl.{right}, buffer=nl.sbuf)
-    nisa.dma_copy(dst=left, src=a.view(nl.{left}))
-    nisa.dma_copy(dst=right, src=b.view(nl.{right}))
-    s = nl.ndarray((128, m), dtype=nl.uint8, buffer=nl.sbuf)
-    t = nl.ndarray((128, n), dtype=nl.uint8, buffer=nl.sbuf)
-    nisa.dma_copy(dst=s[0:a_scale.shape[0]], src=a_scale)
-    nisa.dma_copy(dst=t[0:b_scale.shape[0]], src=b_scale)
-    product = nl.ndarray((m, n), dtype=nl.{dtype}, buffer=nl.psum)
-    {lines}
-    c = nl.ndarray((m, n), dtype=nl.{dtype}, buffer=nl.sbuf)
-    nisa.tensor_copy(dst=c, src=product)
-    out = nl.ndarray((m, n), dtype=nl.{dtype}, buffer=nl.shared_hbm)
-    nisa.dma_copy(dst=out, src=c)
-    return out
-"""
+MATMUL = writing_of("a, b, a_scale, b_scale", shape="(a.shape[1], b.shape[1])", dtype="nl.{dtype}")("""
+left, right = nl.load(a.view(nl.{left})), nl.load(b.view(nl.{right}))
+s = nl.ndarray((128, a.shape[1]), dtype=nl.uint8, buffer=nl.sbuf)
+t = nl.ndarray((128, b.shape[1]), dtype=nl.uint8, buffer=nl.sbuf)
+nisa.dma_copy(dst=s[0:a_scale.shape[0]], src=a_scale)
+nisa.dma_copy(dst=t[0:b_scale.shape[0]], src=b_scale)
+product = nl.ndarray(out.shape, dtype=nl.{dtype}, buffer=nl.psum)
+{lines}
+nisa.dma_copy(dst=out, src=nl.copy(product))
+""")
 ONCE = "nisa.nc_matmul_mx(product, left, right, s, t)"
 
 
@@ -210,22 +200,16 @@ def test_products_add_up_and_may_be_bfloat16(nki_text):
 
 def test_scales_of_two_tensors_share_a_tile(nki_text):
     """mxfp-matmul.rst, "Packing Scale Values": offsets 0, 4, 8, 12; each write leaves the others."""
-    text = """
-        @nki.jit
-        def kernel(a, b):
-            m, n = a.shape[1] // 4, b.shape[1] // 4
-            s = nl.ndarray((128, n), dtype=nl.uint8, buffer=nl.sbuf)
-            x, y = nl.load(a), nl.load(b)
-            left = nl.ndarray((128, m), dtype=nl.float8_e4m3fn_x4, buffer=nl.sbuf)
-            right = nl.ndarray((128, n), dtype=nl.float8_e5m2_x4, buffer=nl.sbuf)
-            nisa.quantize_mx(dst=left, src=x, dst_scale=s[{first}:, :m])
-            nisa.quantize_mx(dst=right, src=y, dst_scale=s[{second}:, :])
-            product = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.psum)
-            nisa.nc_matmul_mx(product, left, right, s[{first}:, :m], s[{second}:, :])
-            out = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.shared_hbm)
-            nisa.dma_copy(dst=out, src=nl.copy(product))
-            return out
-        """
+    text = writing_of("a, b", shape="(8, 16)", dtype="nl.float32")("""
+        s = nl.ndarray((128, 16), dtype=nl.uint8, buffer=nl.sbuf)
+        left = nl.ndarray((128, 8), dtype=nl.float8_e4m3fn_x4, buffer=nl.sbuf)
+        right = nl.ndarray((128, 16), dtype=nl.float8_e5m2_x4, buffer=nl.sbuf)
+        nisa.quantize_mx(dst=left, src=nl.load(a), dst_scale=s[{first}:, :8])
+        nisa.quantize_mx(dst=right, src=nl.load(b), dst_scale=s[{second}:, :])
+        product = nl.ndarray((8, 16), dtype=nl.float32, buffer=nl.psum)
+        nisa.nc_matmul_mx(product, left, right, s[{first}:, :8], s[{second}:, :])
+        nisa.dma_copy(dst=out, src=nl.copy(product))
+        """)
     generator = np.random.default_rng(1)
     a, b = (generator.standard_normal((128, 4 * w)).astype(BF16) for w in (8, 16))
     results = [

@@ -16,16 +16,6 @@ def test_every_function_that_activation_takes_has_a_meaning():
     assert {op for op in STANDALONE_ACTIVATIONS if arithmetic.unary(op)} == STANDALONE_ACTIVATIONS
 
 
-KERNEL = """
-@nki.jit
-def kernel(a, b):
-    t, u = nl.load(a), nl.load(b)
-    r = nl.ndarray({shape}, dtype={dtype}, buffer=nl.sbuf)
-    {lines}
-    out = nl.ndarray({shape}, dtype={dtype}, buffer=nl.shared_hbm)
-    nisa.dma_copy(dst=out, src=r)
-    return out
-"""
 # Beside the instructions of `test_check_instructions`, which go the whole way of `accelopt check`.
 CASES = {
     "nisa.tensor_scalar(r, t, nl.subtract, 2.0, True, op1=nl.multiply, operand1=t[:, 0:1])": (2 - A) * A[:, :1],
@@ -39,8 +29,12 @@ CASES = {
 
 @pytest.mark.parametrize("lines", CASES)
 def test_an_instruction_writes_its_destination(nki_text, lines):
-    text = KERNEL.format(shape="(128, 64)", dtype="nl.float32", lines=lines)
-    np.testing.assert_allclose(nki_text(text).run(A, B), CASES[lines], rtol=1e-5, atol=1e-6)
+    kernel = nki_text.of("a, b")(f"""
+        t, u, r = nl.load(a), nl.load(b), nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
+        {lines}
+        nisa.dma_copy(dst=out, src=r)
+        """)
+    np.testing.assert_allclose(kernel.run(A, B), CASES[lines], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -94,25 +88,20 @@ def test_transfers_keep_the_order_of_elements(nki_text):
 
 def test_two_cores_meet(nki_text):
     """LNC 2: each core writes its half, both read the whole after the barrier; then they exchange."""
-    kernel = nki_text("""
-        @nki.jit
-        def kernel(a):
-            me, cores = nl.program_id(0), nl.num_programs(0)
-            half = a.shape[0] // cores
-            shared = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-            out = nl.ndarray((cores, half, 64), dtype=a.dtype, buffer=nl.shared_hbm)
-            mine = nl.load(a[nl.ds(me * half, half), :])
-            nisa.activation(dst=mine, op=nl.exp, data=mine)
-            nl.store(shared[nl.ds(me * half, half), :], mine)
-            if cores == 2:
-                nisa.core_barrier(shared, (0, 1))
-            other = nl.load(shared[nl.ds((cores - 1 - me) * half, half), :])
-            got = nl.ndarray((half, 64), dtype=a.dtype, buffer=nl.sbuf)
-            if cores == 2:
-                nisa.sendrecv(src=mine, dst=got, send_to_rank=1 - me, recv_from_rank=1 - me, pipe_id=0)
-                nisa.tensor_tensor(dst=other, data1=other, data2=got, op=nl.subtract)
-            nl.store(out[me], other)
-            return out
+    kernel = nki_text.of(shape="(nl.num_programs(0), 128 // nl.num_programs(0), 64)")("""
+        me, (cores, half, _) = nl.program_id(0), out.shape
+        shared = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        mine = nl.load(a[nl.ds(me * half, half), :])
+        nisa.activation(dst=mine, op=nl.exp, data=mine)
+        nl.store(shared[nl.ds(me * half, half), :], mine)
+        if cores == 2:
+            nisa.core_barrier(shared, (0, 1))
+        other = nl.load(shared[nl.ds((cores - 1 - me) * half, half), :])
+        got = nl.ndarray((half, 64), dtype=a.dtype, buffer=nl.sbuf)
+        if cores == 2:
+            nisa.sendrecv(src=mine, dst=got, send_to_rank=1 - me, recv_from_rank=1 - me, pipe_id=0)
+            nisa.tensor_tensor(dst=other, data1=other, data2=got, op=nl.subtract)
+        nl.store(out[me], other)
         """)
     array = A.copy()
     np.testing.assert_allclose(kernel.kernel[2](array), np.zeros((2, 64, 64)), atol=1e-6)

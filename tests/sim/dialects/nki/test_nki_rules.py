@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from kernel_lines import writing_of
 
+from accelopt.sim.dialects.dialect import trace_kernel
 from accelopt.sim.errors import KernelError
 
 A = np.random.default_rng(0).standard_normal((128, 64)).astype(np.float32)
@@ -18,12 +19,8 @@ nl.store(out, t)
 REFUSED = {
     "nisa.activation(dst=t, op=nl.exp, data=t, mask=True)": "min[(]p0",
     "nisa.activation(dst=t, op=nl.exp, data=t, dtype=nl.float32)": "format of dst",
-    "nisa.dma_copy(dst=out, src=t, dst_rmw_op=nl.add)": "dma_compute",
-    "nisa.memset(dst=number, value=2.0)": "memset of 2.0",
     "nisa.dma_copy(dst=out, src=product)": "nisa.tensor_copy first",
-    "nl.ndarray((128, 64), nl.float32, buffer='sbuf')": "unknown buffer",
     "nl.ndarray((2, 4, 4), nl.float32, buffer=nl.psum, address=(0, 100))": "Start at a bank",
-    "nisa.dma_copy(dst=out, src=t, dge_mode=2)": "no nki.isa.dge_mode",
     "nisa.dma_copy(dst=number, src=a, dge_mode=nisa.dge_mode.hwdge)": "hwdge moves bytes",
     "nisa.dma_copy(t, a.vector_select(0, number[:, 0:1]), dge_mode=nisa.dge_mode.hwdge)": "128 run",
     "nisa.dma_copy(t, a.vector_select(0, number[:, 0:1]), dge_mode=nisa.dge_mode.none)": "before",
@@ -44,9 +41,7 @@ REFUSED = {
     "nisa.register_load(nisa.register_alloc(0), t)": "not one element",
     "nl.fori_loop(0, nisa.register_alloc(4), lambda i: 1)": "returns nothing",
     "nisa.core_barrier(out, (0, 1))": "two cores of a logical core",
-    "nl.rsqrt(product)": "NKI 0.5",
     "nisa.nc_matmul(dst=t, stationary=t, moving=t)": "PSUM",
-    "nisa.tensor_copy_dynamic_src(t)": "Removed in NKI 0.4",
     "nisa.activation(dst=t[0:8], op=nl.exp, data=t[48:56])": "8 partitions of .* from partition 48",
     "nisa.activation(dst=t[32:80], op=nl.exp, data=t[0:48])": "48 partitions start at 0 or 64",
     "[nisa.activation(t[0:8], nl.exp, t[8 * i : 8 * i + 8]) for i in range(16)]": "start at 0, 32",
@@ -54,6 +49,7 @@ REFUSED = {
     "t if t > 1 else a": "cannot branch",
     "range(t)": "nl.fori_loop",
 }
+"""Beside those of `test_nki_versions`, which tell a version."""
 
 
 @pytest.mark.parametrize("line", REFUSED)
@@ -142,31 +138,9 @@ def test_arguments_are_updated_in_place(nki_text):
 def test_every_violation_is_collected(nki_text):
     found = []
     text = KERNEL.format(line="nisa.memset(dst=number, value=2.0); nl.add(t, t[:, 0:1])")
-    nki_text(text)
-    from accelopt.sim.dialects.dialect import trace_kernel
-
     trace_kernel(nki_text(text).kernel, [A], report=found.append)
     assert [error.identifier for error in found][:1] == ["memset_value"]
     assert len(found) == 2
-
-
-def test_tfloat32_is_not_stationary_on_trn2(nki_text):
-    """Issue 36, point 6; no page of the documentation was at hand, so trn2 alone is held to it."""
-    text = KERNEL.format(
-        line="nisa.nc_matmul(product, nl.load(a, dtype=nl.{}), nl.load(a, dtype=nl.{}))"
-    )
-    for stationary, moving in (("float32", "tfloat32"), ("float32", "float32")):
-        nki_text(text.format(stationary, moving)).trace(A, target="trn2")
-    refused = nki_text(text.format("tfloat32", "tfloat32"))
-    with pytest.raises(KernelError, match="'stationary' of nc_matmul on trn2 is tfloat32"):
-        refused.trace(A, target="trn2")
-
-
-@pytest.mark.parametrize("shape", [(0, 64), (128, 0), (0,)])
-def test_an_argument_without_elements_is_told_as_one(nki_text, shape):
-    """Assumption: no instruction reads or writes nothing, so that there is nothing to compile."""
-    with pytest.raises(KernelError, match=r"the argument 'a' of shape .* has no elements"):
-        nki_text(KERNEL.format(line="pass")).trace(np.zeros(shape, np.float32))
 
 
 GATHERS = {

@@ -25,11 +25,11 @@ nl.store(out, t)
 OLDEST = {
     "nisa.dma_copy(t, a, dst_rmw_op=nl.add)": "Use nisa.dma_compute",
     "nisa.dma_compute(t, [a, t], [1.0, 1.0], nl.add)": r"dma_compute\(dst, srcs, reduce_op, scales=None",
-    "nisa.memset(number, value=2.0)": "Pass 2, a whole number",
+    "nisa.memset(number, value=2.0)": "memset of 2.0 .*Pass 2, a whole number",
     "nisa.affine_select(t, [[1, 16]], 0, 1, t, t)": r"offset is a keyword: affine_select\(dst, pattern",
     "nisa.register_move(register, imm=42)": r"Pass it as src \(NKI 0.3\)",
-    "nl.zeros((128, 16), dtype=a.dtype, buffer='sbuf')": "Use nl.sbuf, nl.psum",
-    "nisa.dma_copy(t, a, dge_mode=2)": "Write nisa.dge_mode.unknown and so on",
+    "nl.zeros((128, 16), dtype=a.dtype, buffer='sbuf')": "unknown buffer.*Use nl.sbuf, nl.psum",
+    "nisa.dma_copy(t, a, dge_mode=2)": "no nki.isa.dge_mode.*Write nisa.dge_mode.unknown and so on",
     "nisa.sendrecv(t, t, 0, 0, 0, use_gpsimd_dma=True)": "dma_engine=nisa.dma_engine.gpsimd_dma",
     "nl.mgrid[0:4, 0:4]": "use slices, or .ap",
 }

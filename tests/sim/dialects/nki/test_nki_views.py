@@ -3,6 +3,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
+from kernel_lines import writing_of
 
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifting import lift
@@ -86,22 +87,17 @@ def test_a_pattern_that_no_instruction_uses_may_leave_its_tensor(nki_text):
 
 def test_a_load_repeats_a_row_as_a_copy_does(nki_text):
     """nl.load is nisa.dma_copy into a new tile (SDK 2.32); a partition step of 0 repeats (nki-aps.rst)."""
-    assert (
-        nki_text(READ.format(view="nl.load(a.ap([[0, 128], [1, 64]], offset=64))")).run(A) == A[1]
-    ).all()
+    text = READ.format(view="nl.load(a.ap([[0, 128], [1, 64]], offset=64))")
+    assert (nki_text(text).run(A) == A[1]).all()
 
 
-INDIRECT = """
-    @nki.jit
-    def kernel(a, rows):
-        t, index = nl.load(a), nl.load(rows)
-        r = nl.zeros((32, 64), dtype=a.dtype, buffer=nl.sbuf)
-        p = nl.ndarray((32, 40), dtype=nl.float32, buffer=nl.psum)
-        {lines}
-        out = nl.ndarray((32, 64), dtype=a.dtype, buffer=nl.shared_hbm)
-        nl.store(out, r)
-        return out
-"""
+INDIRECT = writing_of("a, rows")("""
+t, index = nl.load(a), nl.load(rows)
+r = nl.zeros((32, 64), dtype=a.dtype, buffer=nl.sbuf)
+p = nl.ndarray((32, 40), dtype=nl.float32, buffer=nl.psum)
+{lines}
+nl.store(out, r)
+""")
 GATHERED, PART = "t.indirect(index, 40)", "r[:, 0:40]"
 SHARED = {
     f"nisa.tensor_copy({PART}, {GATHERED})": 16,
@@ -109,7 +105,7 @@ SHARED = {
     f"nisa.tensor_tensor({PART}, t.indirect(index, num_elem=40), r[:, 0:40], nl.add)": 16,
     f"nisa.activation({PART}, nl.copy, {GATHERED})": 16,
     f"nisa.tensor_copy({PART}.reshape((32, 5, 8)), {GATHERED})": 16,
-    f"nisa.nc_matmul(p, nl.shared_identity_matrix(32, dtype=a.dtype), {GATHERED})\n        nisa.tensor_copy({PART}, p)": 32,
+    f"nisa.nc_matmul(p, nl.shared_identity_matrix(32, dtype=a.dtype), {GATHERED})\n    nisa.tensor_copy({PART}, p)": 32,
     "nisa.tensor_copy(r.indirect(index, 40), t[:, 0:40])": 0,
 }  # fmt: skip
 NOT_SHARED = {
@@ -125,8 +121,8 @@ NOT_SHARED = {
     f"{GATHERED}[:, 0:4]": "has no views",
     "t[:, ::2].indirect(index)": "free dimensions follow one another",
     "t.indirect(t)": "must be integer",
-    "s = nl.ndarray((32, 3), dtype=nl.int32, buffer=nl.sbuf, address=(16, 0))\n        nisa.dma_copy(s, rows)\n"
-    f"        nisa.tensor_copy({PART}, t.indirect(s, 40))": "from partition 16 on, no multiple of 32",
+    "s = nl.ndarray((32, 3), dtype=nl.int32, buffer=nl.sbuf, address=(16, 0))\n    nisa.dma_copy(s, rows)\n"
+    f"    nisa.tensor_copy({PART}, t.indirect(s, 40))": "from partition 16 on, no multiple of 32",
 }  # fmt: skip
 
 

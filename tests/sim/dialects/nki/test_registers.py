@@ -2,29 +2,25 @@
 
 import numpy as np
 import pytest
+from kernel_lines import writing_of
 
 from accelopt.sim.errors import KernelError
 
-ROWS = """
-    @nki.jit
-    def kernel(a, count):
-        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-        zero = nl.zeros((128, 64), dtype=a.dtype, buffer=nl.sbuf)
-        for i in range(4):
-            nisa.dma_copy(dst=out[i * 128 : (i + 1) * 128], src=zero)
-        rows = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
-        nisa.dma_copy(dst=rows, src=count.ap([[1, 1], [1, 1]]))
-        stop = nisa.register_alloc()
-        nisa.register_load(stop, rows)
-        {loop}
-        return out
-
-    def step(a, out, i):
-        tile = nl.ndarray((128, 64), dtype=a.dtype, buffer=nl.sbuf)
-        nisa.dma_copy(dst=tile, src=a.ap([[64, 128], [1, 64]], scalar_offset=i))
-        nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=2.0)
-        nisa.dma_copy(dst=out[nl.ds(i, 128), :], src=tile)
-    """
+ROWS = writing_of("a, count")("""
+def step(a, out, i):
+    tile = nl.ndarray((128, 64), dtype=a.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=a.ap([[64, 128], [1, 64]], scalar_offset=i))
+    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=2.0)
+    nisa.dma_copy(dst=out[nl.ds(i, 128), :], src=tile)
+zero = nl.zeros((128, 64), dtype=a.dtype, buffer=nl.sbuf)
+for i in range(4):
+    nisa.dma_copy(dst=out[i * 128 : (i + 1) * 128], src=zero)
+rows = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
+nisa.dma_copy(dst=rows, src=count.ap([[1, 1], [1, 1]]))
+stop = nisa.register_alloc()
+nisa.register_load(stop, rows)
+{loop}
+""")
 LOOPS = {
     "dynamic_range": "for i in nl.dynamic_range(0, stop, 128): step(a, out, i)",
     "fori_loop": "nl.fori_loop(0, stop, lambda i: step(a, out, i), step=128)",
@@ -41,24 +37,19 @@ def test_a_loop_runs_as_often_as_its_register_says(nki_text, loop):
         assert np.array_equal(kernel.run(a, np.array([rows], np.int32)), expected)
 
 
-SUM = """
-    @nki.jit
-    def kernel(value, count):
-        out = nl.ndarray((1, 1), dtype=value.dtype, buffer=nl.shared_hbm)
-        one, total = nl.load(value), nl.zeros((1, 1), dtype=value.dtype, buffer=nl.sbuf)
-        left = nl.load(count)
-        register = nisa.register_alloc()
-        nisa.register_load(register, left)
-        {loop}
-        nisa.dma_copy(dst=out, src=total)
-        return out
-
-    def step(total, one, left, register):
-        nisa.tensor_tensor(dst=total, data1=total, data2=one, op=nl.add)
-        nisa.tensor_scalar(dst=left, data=left, op0=nl.subtract, operand0=1)
-        nisa.register_load(register, left)
-        return register
-    """
+SUM = writing_of("value, count")("""
+def step(total, one, left, register):
+    nisa.tensor_tensor(dst=total, data1=total, data2=one, op=nl.add)
+    nisa.tensor_scalar(dst=left, data=left, op0=nl.subtract, operand0=1)
+    nisa.register_load(register, left)
+    return register
+one, total = nl.load(value), nl.zeros((1, 1), dtype=value.dtype, buffer=nl.sbuf)
+left = nl.load(count)
+register = nisa.register_alloc()
+nisa.register_load(register, left)
+{loop}
+nisa.dma_copy(dst=out, src=total)
+""")
 WHILES = {
     "while": "while register: step(total, one, left, register)",
     "while_loop": "nl.while_loop(register, lambda r: step(total, one, left, r))",

@@ -3,6 +3,7 @@ of 256 rounds was priced as one of two."""
 
 import numpy as np
 import pytest
+from kernel_lines import writing_of
 
 from accelopt.sim.compute.trips import counted
 from accelopt.sim.errors import KernelError
@@ -14,21 +15,15 @@ def _count(found, opcode):
     return sum(instances[kind].operation.opcode == opcode for kind in found.run.stream.kind)
 
 
-ROUNDS = """
-    @nki.jit
-    def kernel(a, count):
-        out = nl.ndarray((128, 512), dtype=a.dtype, buffer=nl.shared_hbm)
-        tile = nl.load(a)
-        rows = nl.load(count)
-        stop = nisa.register_alloc()
-        nisa.register_load(stop, rows)
-        {loop}
-        nisa.dma_copy(dst=out, src=tile)
-        return out
-
-    def step(tile):
-        nisa.activation(dst=tile, op=nl.tanh, data=tile)
-    """
+ROUNDS = writing_of("a, count")("""
+def step(tile):
+    nisa.activation(dst=tile, op=nl.tanh, data=tile)
+tile, rows = nl.load(a), nl.load(count)
+stop = nisa.register_alloc()
+nisa.register_load(stop, rows)
+{loop}
+nisa.dma_copy(dst=out, src=tile)
+""")
 
 
 def _rounds(nki_text, loop):
