@@ -187,13 +187,8 @@ def test_a_progress_line_says_which_change_a_verdict_belongs_to(tmp_path, capsys
             (text for idea, text in texts.items() if f"idea at {idea}" in user), "I cannot."
         )
 
-    run(
-        tmp_path / "run",
-        respond,
-        settings=settings,
-        starts=[case],
-        watcher=watcher_of(board, settings),
-    )
+    watcher = watcher_of(board, settings)
+    run(tmp_path / "run", respond, settings=settings, starts=[case], watcher=watcher)
     said = capsys.readouterr().err
     assert "idea at 0.7: correct, 50 ms, best so far" in said
     assert "idea at 1.0: failed: row 3 is off by 0.5" in said
