@@ -47,23 +47,12 @@ def test_a_key_from_the_environment(tmp_path):
         ({"url": "u"}, "model"),
         ({**PUBLISHED, "temprature": 1}, "temprature"),
         ({**PUBLISHED, "timeout": -1}, "timeout"),
+        *(
+            ({"url": url, "model": "m"}, "is no http:// or https:// address")
+            for url in ("::::", "http://", "ftp://host/v1", "http://host:port/v1", "", "x y")
+        ),
     ],
 )
 def test_what_cannot_be_used_is_said(tmp_path, content, sentence):
     with pytest.raises(ConfigError, match=sentence):
         load_model_config(write(tmp_path, content), "planner")
-
-
-def test_a_missing_file_is_said(tmp_path):
-    with pytest.raises(ConfigError, match="cannot read"):
-        load_model_config(tmp_path / "none.json", "planner")
-
-
-@pytest.mark.parametrize(
-    "url", ["::::", "http://", "ftp://host/v1", "http://host:port/v1", "", "x y"]
-)
-def test_an_address_must_be_one(tmp_path, url):
-    path = tmp_path / "model.json"
-    path.write_text(json.dumps({"url": url, "model": "m"}))
-    with pytest.raises(ConfigError, match="is no http:// or https:// address"):
-        load_model_config(path, "planner")

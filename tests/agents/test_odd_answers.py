@@ -8,7 +8,7 @@ import json
 import pytest
 from scripted_server import ScriptedServer
 from test_llm import config
-from test_prompts import PROMPTS, view
+from test_prompts import PROMPTS, experience, view
 
 from accelopt.agents.budget import Ledger
 from accelopt.agents.calls import InMemory
@@ -31,7 +31,6 @@ from accelopt.evaluation import Bottleneck
 from accelopt.experience import Attempt
 from accelopt.knob_space import KnobSpec, Space
 from accelopt.nodes import Action, Job, Plan, Rewrite, Trials, Want
-from accelopt.script_file_columns import Experience
 
 KERNEL = 'import nki\n\n\ndef kernel(x):\n    """{Of} one tile [0]."""\n    return x\n'
 ROW = {"category": "memory", "resource": "dma", "share": "65%", "root_cause": "rows are read twice",
@@ -39,8 +38,7 @@ ROW = {"category": "memory", "resource": "dma", "share": "65%", "root_cause": "r
 LIMIT = Bottleneck(category="memory", resource="dma", share=0.9, reason="rows are read twice")
 BRIEF = Brief(view(), 0, LIMIT, (LIMIT,))
 ATTEMPT = Attempt(round_num=1, worker_id=0, root_cause="x", bottleneck_category="memory")
-PAIR = SlowFastPair(Experience(service_name="s", case_name="c", id="plan_0_0", speedup_original=1.5,
-                               speedup=1.5, slow_kernel="slow", fast_kernel="fast"))  # fmt: skip
+PAIR = SlowFastPair(experience(slow_kernel="slow", fast_kernel="fast"))
 SPACE = Space(
     kernel="k", knobs=(KnobSpec(name="by", type="int", allowed=(1, 3)),
                        KnobSpec(name="way", type="str", allowed=("direct", "turned"))),

@@ -69,11 +69,8 @@ def test_what_follows_in_a_chain_is_asked_for_of_a_child(tmp_path):
 
 
 def test_without_predictions_promise_decides_and_chains_have_one_step(tmp_path):
-    assert plans(OfflineProposer(rewrites), view(tmp_path)) == [
-        "Shave 100.",
-        "Raise 100.",
-        "Halve 100.",
-    ]
+    said = plans(OfflineProposer(rewrites), view(tmp_path))
+    assert said == ["Shave 100.", "Raise 100.", "Halve 100."]
 
 
 async def schedules(node, focus):
@@ -103,11 +100,8 @@ def test_what_was_tried_or_misses_the_goal_is_not_proposed(tmp_path):
     proposer = OfflineProposer(rewrites, predict)
     tried = (TriedChange(changes(proposer, view(tmp_path), 1)[0], "failed"),)
     assert plans(proposer, view(tmp_path, tried=tried), 1) == ["Shave 100." + THEN + "Halve 99."]
-    assert plans(proposer, view(tmp_path, goal=30.0)) == [
-        "Halve 100." + THEN + "Halve 50.",
-        None,
-        None,
-    ]
+    said = plans(proposer, view(tmp_path, goal=30.0))
+    assert said == ["Halve 100." + THEN + "Halve 50.", None, None]
     assert plans(proposer, view(tmp_path, goal=10.0), 1) == [None]
 
 
@@ -139,12 +133,8 @@ def test_a_change_that_an_older_version_wrote_down_is_read_and_told_in_one_sente
     """Versions up to 0.3 rewrote the text of NKI kernels by rules that are gone: their runs are read as before."""
     seen = view(tmp_path)
     row = {**seen.node.record(), "source": toy.kernel(50.0), "label": "plan_0_0"}
-    row["change"] = {
-        "kind": "rewrite",
-        "move": "hoist",
-        "parameters": {"loop": "k"},
-        "sentence": "Hoist.",
-    }
+    named = {"move": "hoist", "parameters": {"loop": "k"}, "sentence": "Hoist."}
+    row["change"] = {"kind": "rewrite", **named}
     old = seen.node.child(row)
     assert method_of(old.change) == "hoist"
     draft = asyncio.run(OfflineProposer(rewrites).implement(seen, old.change, 0, 0))

@@ -61,6 +61,12 @@ def view(**changes):
     return KernelView(**fields)
 
 
+def experience(**fields):
+    given = {"service_name": "s", "case_name": "c", "id": "plan_0_0", "speedup_original": 1.5,
+             "speedup": 1.5, "slow_kernel": "a", "fast_kernel": "b"}  # fmt: skip
+    return Experience(**{**given, **fields})
+
+
 def test_one_pass_and_braces_are_safe():
     assert render("{a} {b} {c}", {"a": "{b}", "b": "{a}"}) == "{b} {a} {c}"
     assert render("d = {x: 1}", {"x": "2"}) == "d = {x: 1}"
@@ -184,10 +190,7 @@ def test_an_executor_is_given_the_kernel_that_a_plan_takes_over_from():
 
 def test_experiences_reach_the_planner_with_their_speedup():
     def item(title, summary):
-        return Experience(
-            service_name="s", case_name="c", id="plan_0_0", speedup_original=0.5, speedup=2.0,
-            slow_kernel="a", fast_kernel="b", title=title, summary=summary, seen=3,
-        )  # fmt: skip
+        return experience(speedup=2.0, title=title, summary=summary, seen=3)
 
     text = with_experiences("Base.", [item("**Hoist**", "**Hoist** it."), item("", None)])
     assert text.startswith("Base.\n\n# Experiences")
@@ -222,15 +225,7 @@ def test_long_errors_keep_their_ends():
 def test_the_summarizer_is_told_the_speedup_and_may_find_nothing():
     model = Listening("**Title**\n\nBecause.", "No optimization found.", None)
     summarizer = Summarizer(model, PROMPTS["summarizer"])
-    two = Experience(
-        service_name="s",
-        case_name="c",
-        id="plan_0_0",
-        speedup_original=1.5,
-        speedup=1.5,
-        slow_kernel="slow {fast_kernel}",
-        fast_kernel="fast",
-    )
+    two = experience(slow_kernel="slow {fast_kernel}", fast_kernel="fast")
     pair = SlowFastPair(two, "Hoist.", 1, "Vector 90%", "DMA 99%")
     lesson = asyncio.run(summarizer.summarize(pair))
     assert lesson.title == "**Title**" and lesson.raw_response

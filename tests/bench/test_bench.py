@@ -52,11 +52,8 @@ def test_profile_what_if_and_explain_say_what_the_commands_print(tmp_path, kerne
     assert all(len(line) <= 100 for line in lines(printed) if not line.startswith("$ accelopt"))
     unfolded = " ".join(printed.split())
     for part in ("advice", "limits", "engines", "prices", "memory"):
-        told = [
-            line
-            for line in lines(parts[part])
-            if not line.startswith(("Not shown", "What ", "Memory"))
-        ]
+        aside = ("Not shown", "What ", "Memory")
+        told = [line for line in lines(parts[part]) if not line.startswith(aside)]
         assert told and not [line for line in told if " ".join(line.split()) not in unfolded], part
     line, milliseconds = re.match(r"line (\d+) x 0.5: ([\d.]+) ms", halved).groups()
     assert re.search(rf"{milliseconds} ms -?\d+% line {line} takes half as long", unfolded)
@@ -119,15 +116,8 @@ def test_check_says_what_the_command_says(tmp_path):
     assert "no attribute 'expo'" in unknown and "Near names: nl.exp" in unknown
     for name, text in (("right", FAST), ("wrong", WRONG), ("broken", BROKEN)):
         kernel, reference = benches.files(tmp_path / name, text)
-        printed = benches.command(
-            "check",
-            kernel,
-            "--reference",
-            reference,
-            "--target",
-            "trn1",
-            status=int(name != "right"),
-        )
+        words = ("check", kernel, "--reference", reference, "--target", "trn1")
+        printed = benches.command(*words, status=int(name != "right"))
         assert ("correct" in printed) == said[name].startswith("correct") == (name == "right")
         for rule in re.findall(r":\d+: ([a-z_]+)\n", printed):
             assert f"[{rule}]" in said[name]
@@ -191,10 +181,8 @@ def test_schedules_apply_primitives_to_a_file_that_is_right(tmp_path):
         name = re.search(r'"members": \["(\w+)"', listed)[1]
         one = json.dumps([{"kind": "columns", "definition": name, "size": 512}])
         applied = await call("schedules", primitives=one, write="nest.py")
-        refused = await call(
-            "schedules",
-            primitives='[{"kind": "tile", "definition": "nix", "axis": "a", "size": 1}]',
-        )
+        nix = '[{"kind": "tile", "definition": "nix", "axis": "a", "size": 1}]'
+        refused = await call("schedules", primitives=nix)
         unread = await call("schedules", primitives='[{"kind": "fly"}]')
         return listed, applied, refused, unread, await call("check", kernel="nest.py")
 
@@ -212,9 +200,8 @@ def test_rules_can_be_carried_out(tmp_path):
         listed = await call("rules")
         written = await call("rules", apply="R1", write="by_rule.py")
         known = await call("schedules", kernel="by_rule.py")
-        assert before == await call(
-            "schedules"
-        )  # else a replay of the conversation finds no answer
+        # Else a replay of the conversation finds no answer.
+        assert before == await call("schedules")
         return listed, written, known, await call("check", kernel="by_rule.py")
 
     listed, written, known, verdict = benches.at_bench(tmp_path, work)
@@ -232,14 +219,10 @@ def test_every_answer_is_short_and_names_no_place(tmp_path):
 
     async def work(bench, call):
         await call("write", text=LONG + "    import os\n")
-        answers = [
-            await call(name)
-            for name in ("check", "profile", "schedules", "rules", "explain", "recall", "read")
-        ]
-        answers += [
-            await call("profile", parts="all"),
-            await call("look_up", name="nisa.activation"),
-        ]
+        names = ("check", "profile", "schedules", "rules", "explain", "recall", "read")
+        answers = [await call(name) for name in names]
+        answers += [await call("profile", parts="all")]
+        answers += [await call("look_up", name="nisa.activation")]
         answers += [await call("compare", one="kernel.py", other="kernel.py"), await call("submit")]
         answers += [await call("read", first=400), await call("what_if", changes="line 510 x 0")]
         return answers
@@ -286,13 +269,9 @@ def test_no_name_leads_out_of_the_folder(tmp_path):
         "../out/secret.md", str(tmp_path / "out" / "secret.md"), "link.py", "lineage/secret.md", "hard.py",
         "pipe.py", "lineage/../kernel.py", ".secret.md", "a\0.py", "kernel.py/", "x" * 200 + ".py", "",
     ):  # fmt: skip
-        for attack in (
-            folder.read,
-            lambda n: folder.write(n, "w"),
-            lambda n: folder.append(n, "w"),
-        ):
+        for attack, *words in ((folder.read,), (folder.write, "w"), (folder.append, "w")):
             with pytest.raises(ConfigError):
-                attack(name)
+                attack(name, *words)
     assert (tmp_path / "out" / "secret.md").read_text() == "secret"
     assert folder.read("kernel.py") == "mine"
 
@@ -320,11 +299,8 @@ def test_hidden_inputs_and_verdicts_are_out_of_reach(tmp_path):
 
     async def work(bench, call):
         await call("check")
-        places = [
-            trials_folder(default_cache()) / "secret",
-            default_cache() / "shelf.sqlite",
-            bench.record,
-        ]
+        secret = trials_folder(default_cache()) / "secret"
+        places = [secret, default_cache() / "shelf.sqlite", bench.record]
         bench.record.touch()
         said = []
         assert all(place.is_file() for place in places)

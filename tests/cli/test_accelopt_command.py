@@ -62,6 +62,12 @@ def test_a_kernel_without_end(said):
         ("run --target trn1 --compiler 0.6", "error: --compiler 0.6 takes kernels of nki, and"),
         ("timeline nowhere.py --reference reference.py", "error: nowhere.py is not a file"),
         ("run --problems ,", "error: no problem ','; there are adamw"),
+        ("optimize nowhere.py --reference nowhere.py", "error: nowhere.py is not a file"),
+        ("optimize kernel.py", "error: --reference is needed"),
+        (
+            "optimize kernel.py --reference reference.py --resume",
+            "error: there is no run to resume",
+        ),
     ],
 )
 def test_input_that_cannot_be_used(said, words, sentence):

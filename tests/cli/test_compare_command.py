@@ -54,15 +54,10 @@ def tables(profile):
         span = {"start_ts": begin + round(run.timeline.start[at]), "pcore_idx": 0}
         if cost is None:
             end = begin + round(run.timeline.free[at])
-            instructions.append(
-                {
-                    **span,
-                    "end_ts": end,
-                    "engine": QUEUE_NAMES[operation.queue].title(),
-                    "opcode": OPCODES[operation.opcode],
-                    "nki_source_location": f"['/home/me/kernel.py:{operation.source.line}']",
-                }
-            )
+            location = f"['/home/me/kernel.py:{operation.source.line}']"
+            instructions.append({**span, "end_ts": end, "engine": QUEUE_NAMES[operation.queue].title(),
+                                 "opcode": OPCODES[operation.opcode],
+                                 "nki_source_location": location})  # fmt: skip
         else:
             end = begin + round(run.timeline.done[at])
             packets.append({**span, "end_ts": end, "queue_type": QUEUES[RINGS[cost.ring]], "queue_name": "qData0", "queue_idx": 3,

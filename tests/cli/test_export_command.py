@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from accelopt.cli.app import app, command
 from accelopt.errors import ConfigError
 
+ACCELOPT = Path(sys.executable).with_name("accelopt")
 KERNEL = """
 import nki
 import nki.isa as nisa
@@ -62,14 +63,15 @@ def files(tmp_path_factory):
 
 def export(folder, *options):
     command(["export"])
-    asked = [
-        "export",
-        str(folder / "kernel.py"),
-        "--reference",
-        str(folder / "reference.py"),
-        *options,
-    ]
-    return CliRunner().invoke(app, asked)
+    files = [str(folder / "kernel.py"), "--reference", str(folder / "reference.py")]
+    return CliRunner().invoke(app, ["export", *files, *options])
+
+
+def ran(folder, *words):
+    """Python, or a program beside it, that has ended in a folder."""
+    program = [] if words[0] == ACCELOPT else [sys.executable]
+    command = [*program, *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=folder)
 
 
 def needs(framework):
@@ -92,14 +94,9 @@ def test_an_operation_runs_without_the_sdk_and_its_kernel_on_the_simulated_core(
     assert {path.name for path in (tmp_path / "op").iterdir()} == {
         "kernel.py", "reference.py", "scaling.py", f"mixed_{framework}.py", f"test_mixed_{framework}.py",
     }  # fmt: skip
-    test = ["-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path / "op")]
-    for program, passed in (
-        ([sys.executable], "2 passed, 1 skipped"),
-        ([str(Path(sys.executable).with_name("accelopt")), "python"], "3 passed"),
-    ):
-        done = subprocess.run(
-            [*program, *test], capture_output=True, text=True, timeout=300, cwd=tmp_path
-        )
+    test = ["-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path / "op"]
+    for program, passed in (((), "2 passed, 1 skipped"), ((ACCELOPT, "python"), "3 passed")):
+        done = ran(tmp_path, *program, *test)
         assert done.returncode == 0 and passed in done.stdout, done.stdout
     assert "kernel(x: float32[256, 96], y: float32[256, 96])" in done.stderr
 
@@ -117,9 +114,7 @@ def test_a_function_of_torch_compiles_with_it(files, tmp_path):
     """torch.library's own check of a custom operation: schema, shapes without data, and what it writes."""
     needs("torch")
     assert export(files, "--torch", "--name", "checked", "-o", str(tmp_path)).exit_code == 0
-    done = subprocess.run(
-        [sys.executable, "-c", CHECKED], capture_output=True, text=True, cwd=tmp_path
-    )
+    done = ran(tmp_path, "-c", CHECKED)
     assert done.returncode == 0, done.stderr
 
 
@@ -167,8 +162,7 @@ def test_the_test_of_a_kernel_of_neuronxcc_asks_for_no_package_in_one_that_lacks
     assert "ARGUMENTS = (((128, 64), 'float8_e4m3fn'),)" in text
     text = (tmp_path / "bfloat16" / "test_op_torch.py").read_text()
     [line] = [line for line in text.splitlines() if line.startswith("HAS_NKI")]
-    asked = [sys.executable, "-c", f"import importlib.util, sys\n{line}\nprint(HAS_NKI)"]
-    done = subprocess.run(asked, capture_output=True, text=True)
+    done = ran(tmp_path, "-c", f"import importlib.util, sys\n{line}\nprint(HAS_NKI)")
     assert done.stdout.strip() in ("True", "False"), done.stderr
 
 
@@ -202,14 +196,8 @@ def test_padded_repeated_and_constant_arguments_are_written_in_a_frameworks_word
     made = export(tmp_path, f"--{framework}", "--name", "op", "-o", str(tmp_path / "op"))
     assert made.exit_code == 0, made.exception
     text = (tmp_path / "op" / f"op_{framework}.py").read_text()
-    pad = {
-        "torch": "torch.nn.functional.pad(a0, (1, 1, 0, 0))",
-        "jax": "jnp.pad(a0, ((0, 0), (1, 1)))",
-    }
-    assert (
-        f"kernel({pad[framework]}, _taken(1, 1, 'float32', a1), _taken(2, 0, 'float32', a0))"
-        in text
-    )
+    pad = {"torch": "torch.nn.functional.pad(a0, (1, 1, 0, 0))", "jax": "jnp.pad(a0, ((0, 0), (1, 1)))"}[framework]  # fmt: skip
+    assert f"kernel({pad}, _taken(1, 1, 'float32', a1), _taken(2, 0, 'float32', a0))" in text
     told = {}
     exec(text[text.index("def places") : text.index("@functools")], {"np": np, "Any": object}, told)
     row = np.arange(16, dtype=np.float32)
@@ -218,8 +206,8 @@ def test_padded_repeated_and_constant_arguments_are_written_in_a_frameworks_word
     )
     assert (row[at] == row).all() and not constant.any()
     needs(framework)
-    program = [str(Path(sys.executable).with_name("accelopt")), "python", "-m", "pytest", "-q"]
-    done = subprocess.run([*program, "-p", "no:cacheprovider", str(tmp_path / "op")], capture_output=True, text=True, timeout=300, cwd=tmp_path)  # fmt: skip
+    test = ["-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path / "op"]
+    done = ran(tmp_path, ACCELOPT, "python", *test)
     assert done.returncode == 0 and "3 passed" in done.stdout, done.stdout
 
 
@@ -234,18 +222,10 @@ def test_what_cannot_be_exported_is_one_sentence(files, tmp_path):
     for name in ("kernel.py", "scaling.py"):
         (other / name).write_text((files / name).read_text())
     for before, after, said in (
-        (
-            "inputs[2], inputs[1]]",
-            "inputs[2] * 2, inputs[1]]",
-            "argument 1 of the kernel is no input reshaped",
-        ),
-        (
-            "k_res[1][:, 0]]",
-            "k_res[1][:, 0] + 0.5]",
-            "result 1 is no output of the kernel reshaped",
-        ),
+        ("inputs[2], inputs", "inputs[2] * 2, inputs", "argument 1 of the kernel is no input reshaped"),
+        ("[1][:, 0]]", "[1][:, 0] + 0.5]", "result 1 is no output of the kernel reshaped"),
         ("(256, 96), inputs[2]", "(256, 96)[:200], inputs[2]", "kernel.py"),
-    ):
+    ):  # fmt: skip
         assert before in REFERENCE
         (other / "reference.py").write_text(REFERENCE.replace(before, after))
         refused = export(other, "--jax", "-o", str(tmp_path / "op"))

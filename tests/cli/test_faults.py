@@ -42,11 +42,7 @@ def said(folder, *words, code=1):
 def test_a_name_that_leads_elsewhere_is_no_problem(tmp_path):
     folder = benchmark(tmp_path / "benchmark")
     summary = json.loads((folder / "summary.json").read_text())
-    evil = {
-        "../../evil": summary["silu"],
-        "nul\0": summary["silu"],
-        "\x1b]0;x\x07": summary["silu"],
-    }
+    evil = dict.fromkeys(("../../evil", "nul\0", "\x1b]0;x\x07"), summary["silu"])
     (folder / "summary.json").write_text(json.dumps(evil))
     (tmp_path / "scratch").mkdir()
     words = ("run", "--problems", "all", "--benchmark", str(folder), "--out", "in/here")
@@ -118,14 +114,8 @@ def begun(files, **options):
     """An optimisation whose kernel never ends, once its child is at work."""
     (files / "kernel.py").write_text("while True:\n    pass\n")
     words = ["optimize", "kernel.py", "--reference", "reference.py", "--out", "run"]
-    process = subprocess.Popen(
-        [*COMMAND, *words],
-        cwd=files,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(files),
-        **options,
-    )
+    options |= {"cwd": files, "env": environment(files), "stderr": subprocess.PIPE}
+    process = subprocess.Popen([*COMMAND, *words], text=True, **options)
     until = time.monotonic() + 240
     # pathlib would raise when a folder goes while it looks.
     while not glob.glob(f"{files}/scratch/accelopt-scratch-*/accelopt-scratch-*"):  # noqa: PTH207
@@ -162,9 +152,8 @@ def test_what_a_kill_leaves_goes_at_the_next_start(files):
 
 def test_a_damaged_configuration_is_one_sentence(files):
     (files / "run").mkdir()
-    (files / "run" / "journal.jsonl").write_text(
-        '[1,2]\n{"a": 1}\n["evaluation","k",3]\n' + "[" * 9999
-    )
+    damaged = '[1,2]\n{"a": 1}\n["evaluation","k",3]\n' + "[" * 9999
+    (files / "run" / "journal.jsonl").write_text(damaged)
     (files / "run" / "config.json").write_text('["no object"]')
     words = ("optimize", "kernel.py", "--reference", "reference.py", "--out", "run", "--resume")
     assert "config.json is damaged" in said(files, *words)

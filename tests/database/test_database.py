@@ -46,6 +46,14 @@ def counts(database):
     }
 
 
+def kept_apart(folder, journals):
+    """What a database of their own holds of these journals."""
+    database = Database(str(folder / "apart.sqlite"))
+    for journal in journals:
+        keep_run(journal, database)
+    return counts(database)
+
+
 def fastest(database, target=""):
     return queries.best(database, "toy", target)[0]
 
@@ -93,10 +101,7 @@ def test_many_writers_at_once(tmp_path):
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(write, range(4)))
-    apart = Database(str(tmp_path / "apart.sqlite"))
-    for number in range(4):
-        keep_run(tmp_path / f"run{number}" / "journal.jsonl", apart)
-    assert counts(Database(place)) == counts(apart)
+    assert counts(Database(place)) == kept_apart(tmp_path, tmp_path.glob("run*/journal.jsonl"))
 
 
 def test_a_warm_start_begins_from_the_best_that_is_known_and_judges_it_again(tmp_path):
@@ -205,10 +210,8 @@ def test_a_killed_run_can_be_imported_at_any_moment(tmp_path):
             keep_run(journal, Database(place))
             journals.append(journal)
     assert subprocess.run([*command, *words], stderr=subprocess.DEVNULL).returncode == 0
-    apart = Database(str(tmp_path / "apart.sqlite"))
-    for journal in {*journals, tmp_path / "run2" / "journal.jsonl"}:
-        keep_run(journal, apart)
-    assert counts(Database(place)) == counts(apart) and counts(apart)["kernels"] > 2
+    found = kept_apart(tmp_path, {*journals, tmp_path / "run2" / "journal.jsonl"})
+    assert counts(Database(place)) == found and found["kernels"] > 2
 
 
 def test_the_command_lists_tells_and_exports(tmp_path):
@@ -308,10 +311,8 @@ class TestPostgreSQL:
         ]
         assert [process.wait(timeout=180) for process in runs] == [0, 0]
         found = counts(Database(postgresql.url()))
-        apart = Database(str(tmp_path / "apart.sqlite"))
-        for number in range(2):
-            keep_run(tmp_path / f"run{number}" / "journal.jsonl", apart)
-        assert found == counts(apart) and found["kernels"] > 2
+        assert found == kept_apart(tmp_path, tmp_path.glob("run*/journal.jsonl"))
+        assert found["kernels"] > 2
 
     def test_a_server_that_is_killed_and_comes_back(self, tmp_path, postgresql):
         database = Database(postgresql.url())

@@ -49,18 +49,19 @@ class Resources(toy.ToyLanguage):
         if node.profile is None:
             return None
         sol = planted(node.source, "SOL", 50.0) / 100
+        shares = {name: sol / rank for rank, name in enumerate(self.resources, 1)}
         return Diagnosis(
             origin="planted",
-            utilisation={name: sol / rank for rank, name in enumerate(self.resources, 1)},
+            utilisation=shares,
             bottlenecks=[
                 Bottleneck(
                     category="memory" if name == "dma" else "compute",
                     resource=name,
-                    share=sol / rank,
+                    share=share,
                     reason=f"{name} is busy",
                     methods=(f"gain_{name}",),
                 )
-                for rank, name in enumerate(self.resources, 1)
+                for name, share in shares.items()
             ],
             memory_sol=sol,
             compute_sol=sol / 2,
@@ -71,21 +72,13 @@ class Resources(toy.ToyLanguage):
         cost, done = toy.cost_of(node.source), done_of(node.source)
         offers = []
         for name in self.resources:
-            for kind, factor, extra in (
-                ("gain", 0.9, ""),
-                ("lose", 1.2, ""),
-                ("break", 1, "BROKEN"),
-            ):
+            for kind, factor, extra, promise in (
+                ("gain", 0.9, "pass", 0.1), ("lose", 1.2, "pass", 0.3), ("break", 1, "BROKEN", 0.2),
+            ):  # fmt: skip
                 move = f"{kind}_{name}"
                 if move in done:
                     continue
-                source = kernel(round(cost * factor, 6), extra or "pass", [*done, move])
-                offers.append(
-                    made(
-                        Rewrite(move=move, sentence=f"{kind} on {name}."),
-                        source,
-                        promise={"lose": 0.3, "break": 0.2, "gain": 0.1}[kind],
-                        touches=(name,),
-                    )
-                )
+                source = kernel(round(cost * factor, 6), extra, [*done, move])
+                change = Rewrite(move=move, sentence=f"{kind} on {name}.")
+                offers.append(made(change, source, promise=promise, touches=(name,)))
         return offers

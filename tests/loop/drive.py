@@ -8,9 +8,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import toy
 
-from accelopt.agents.budget import Budget
 from accelopt.agents.configuration import OFFLINE, ModelConfig
-from accelopt.evaluation import Scrutiny
 from accelopt.kernels.language import LanguageOptions
 from accelopt.loop import optimize_all
 from accelopt.search.strategy import Settings
@@ -31,34 +29,20 @@ async def run_toy(
     *,
     starts=(),
     settings=SETTINGS,
-    budget=Budget(),
-    replay=None,
     watcher=Watcher(),
-    workers=2,
     tools=0,
     backend="toy:ToyLanguage",
-    screening=Scrutiny.FULL,
     known=NOTHING_KNOWN,
-    database=None,
-    warm_start=False,
-    deadline=None,
     files=None,
     agent=None,
     roles=ROLES_ASKED,
-    **model,
+    **given,
 ):
-    config = ModelConfig(url=url, model="m", **{"backoff": 0.01, **model})
+    """What is given beyond these is the workshop's or, where it has no such option, the model's."""
+    of_workshop = {name: given.pop(name) for name in WorkshopOptions._fields if name in given}
+    config = ModelConfig(url=url, model="m", **{"backoff": 0.01, **given})
     language = LanguageOptions(folder / "kernels", backend)
-    options = WorkshopOptions(
-        language,
-        workers=workers,
-        budget=budget,
-        replay=replay,
-        screening=screening,
-        database=database,
-        warm_start=warm_start,
-        deadline=deadline,
-    )
+    options = WorkshopOptions(language, **{"workers": 2, **of_workshop})
     models = dict.fromkeys(roles, config)
     config = Config(folder, settings, options, PROMPTS, tools=tools, agent=agent)
     async with open_run(config, models, files=files) as run:

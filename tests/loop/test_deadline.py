@@ -43,15 +43,9 @@ def search(folder, seconds, window=1):
     """The outcome, how many evaluations were made now, and the time at the end."""
     Slow.clock.now = 0.0
     deadline = Deadline(seconds, Slow.clock)
-    [outcome], shop = asyncio.run(
-        drive.run_toy(
-            folder,
-            settings=SETTINGS._replace(window=window),
-            backend="test_deadline:Slow",
-            screening=Scrutiny.QUICK,
-            deadline=deadline,
-        )
-    )
+    options = {"backend": "test_deadline:Slow", "screening": Scrutiny.QUICK, "deadline": deadline}
+    found = drive.run_toy(folder, settings=SETTINGS._replace(window=window), **options)
+    [outcome], shop = asyncio.run(found)
     return outcome, shop.evaluations.made, Slow.clock.now
 
 

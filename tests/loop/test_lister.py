@@ -9,10 +9,9 @@ from scripted_server import ScriptedServer
 
 from accelopt.agents.lister import read_candidates
 from accelopt.agents.proposer import Listed, WrittenKernel
-from accelopt.experience import Transition
 from accelopt.kernels.moves import METHODS, what_it_does
 from accelopt.nodes import Plan
-from accelopt.search.method_catalog import DATASET
+from accelopt.search.method_catalog import read_learned
 from accelopt.stages.experience import METRICS
 
 REGRAPH = SETTINGS._replace(strategy="regraph", evaluations=10)
@@ -30,15 +29,8 @@ def test_a_models_kernels_are_built_by_their_names_in_the_catalog(tmp_path):
     assert outcome.speedup > 1 and shop.evaluations.made == 10 + 1
     made = [node for node in outcome.nodes if isinstance(node.change, Plan)]
     assert {node.change.method for node in made} <= {"Shave!", "halving", "shave"} and made
-    rows = [
-        Transition.model_validate_json(line)
-        for line in (tmp_path / DATASET).read_text().splitlines()
-    ]
-    assert {row.to_method for row in rows} <= {
-        "Shave!",
-        "halving",
-        "divide",
-    }  # "the shave" is "Shave!"
+    rows = read_learned(tmp_path).dataset.rows  # "the shave" is "Shave!"
+    assert {row.to_method for row in rows} <= {"Shave!", "halving", "divide"}
     assert not any(role in ("planner", "executor") for role, _ in asked)
     prompts = [text for role, text in asked if role == "lister"]
     assert len({text.partition("# The kernel")[2].partition("# What")[0] for text in prompts}) > 1
@@ -69,24 +61,14 @@ def test_replies_are_read_and_what_is_wrong_is_said_once_more():
     )
     diff = "--- a\n+++ b\n@@ -1,2 +1,2 @@\n def kernel():\n-    pass\n+    return 1\n"
     patched = json.dumps([{**good, "code": diff}])
-    assert (
-        read_candidates(patched, "def kernel():\n    pass\n")
-        .candidates[0]
-        .code.endswith("return 1\n")
-    )
+    [fits] = read_candidates(patched, "def kernel():\n    pass\n").candidates
+    assert fits.code.endswith("return 1\n")
     refused = read_candidates(patched, "def other():\n    pass\n")
     assert refused == "candidate 1 has a diff that does not fit the kernel"
     lines = read_candidates(json.dumps([{**good, "code": good["code"].splitlines()}]))
     assert lines.candidates[0].code == good["code"]
-    for wrong in (
-        "",
-        "no",
-        "{",
-        "[]",
-        '{"candidates": 3}',
-        '[{"method": "", "code": "x"}]',
-        "[" * 10**5,
-    ):
+    nameless = '[{"method": "", "code": "x"}]'
+    for wrong in ("", "no", "{", "[]", '{"candidates": 3}', nameless, "[" * 10**5):
         assert isinstance(read_candidates(wrong), str)
 
 

@@ -241,13 +241,8 @@ def test_a_winner_that_falls_at_the_last_checks_leaves_its_place(tmp_path):
 
     with ScriptedServer(answer) as server:
         settings = Settings(iterations=1, beam=2, plans=2, samples=1)
-        [outcome], shop = run(
-            tmp_path,
-            server.url,
-            settings=settings,
-            backend="toy:SlyLanguage",
-            screening=Scrutiny.QUICK,
-        )
+        sly = {"backend": "toy:SlyLanguage", "screening": Scrutiny.QUICK}
+        [outcome], shop = run(tmp_path, server.url, settings=settings, **sly)
     assert outcome.best.profile.latency == 50
     assert "SLY" not in outcome.source
     assert shop.verifications.made == 2
@@ -256,15 +251,10 @@ def test_a_winner_that_falls_at_the_last_checks_leaves_its_place(tmp_path):
 def test_what_falls_at_the_last_checks_is_told_where_nothing_else_was_found(tmp_path):
     told = []
     with ScriptedServer(lambda _: "```python\n" + toy.kernel(10, "SLY = 1") + "```") as server:
-        [outcome], _ = run(
-            tmp_path,
-            server.url,
-            settings=Settings(iterations=1, beam=1, plans=1, samples=1),
-            backend="toy:SlyLanguage",
-            screening=Scrutiny.QUICK,
-            watcher=Watcher(turned_down=lambda node, verdict: told.append(verdict.message)),
-        )
+        settings = Settings(iterations=1, beam=1, plans=1, samples=1)
+        watcher = Watcher(turned_down=lambda node, verdict: told.append(verdict.message))
+        sly = {"backend": "toy:SlyLanguage", "screening": Scrutiny.QUICK}
+        [outcome], _ = run(tmp_path, server.url, settings=settings, watcher=watcher, **sly)
     assert outcome.best is outcome.start and len(told) == 1 and told[0]
-    assert (
-        outcome.turned_down == "a faster kernel does not pass all that the referee asks of a winner"
-    )
+    said = "a faster kernel does not pass all that the referee asks of a winner"
+    assert outcome.turned_down == said

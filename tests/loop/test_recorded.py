@@ -61,18 +61,11 @@ class Player:
 async def played(name, folder, url, target="trn1", rounds=2):
     model = ModelConfig(url=url, model="recorded")
     place = RECORDED / name
-    case = Case(
-        problem=name,
-        values={},
-        task=str(place / "reference.py"),
-        kernel=str(place / "kernel.py"),
-    )
+    task, kernel = str(place / "reference.py"), str(place / "kernel.py")
+    case = Case(problem=name, values={}, task=task, kernel=kernel)
     fields = ("hbm_read_bytes", "hbm_write_bytes", "hfu_estimated_percent")
-    options = WorkshopOptions(
-        LanguageOptions(folder / "kernels", save_fields=fields, target=target),
-        workers=2,
-        screening=Scrutiny.QUICK,
-    )
+    language = LanguageOptions(folder / "kernels", save_fields=fields, target=target)
+    options = WorkshopOptions(language, workers=2, screening=Scrutiny.QUICK)
     settings = Settings(iterations=rounds, beam=1, plans=1, samples=1, fixer_steps=1)
     async with open_workshop(folder, options) as shop:
         tools = toolbox_for(shop.evaluations, shop.offline, 4)

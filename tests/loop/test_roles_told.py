@@ -6,6 +6,7 @@ import re
 
 import models
 import pytest
+import test_one_method
 import toy
 from drive import ROLES_ASKED, run_toy
 from scripted_server import Scripted, ScriptedServer
@@ -14,7 +15,6 @@ from accelopt.agents.budget import Ledger
 from accelopt.agents.calls import InMemory, Question, Tool
 from accelopt.agents.configuration import ModelConfig
 from accelopt.agents.llm import Endpoint
-from accelopt.evaluation import Bottleneck, Diagnosis
 from accelopt.search.strategy import STRATEGIES, Settings
 from accelopt.stages.live_board import board_for, watcher_of
 
@@ -114,20 +114,8 @@ def test_a_graph_search_tells_what_failed_in_the_round_under_way(tmp_path):
     assert "off by 0.5" not in tried[0] and any('off by 0.5" (on a kernel be' in t for t in tried)
 
 
-class Limited(toy.ToyLanguage):
+class Limited(test_one_method.Limited):
     """Toys with rules that always apply, in a language that has methods."""
-
-    name = "nki"
-
-    async def diagnose(self, node):
-        found = Bottleneck(
-            category="memory",
-            resource="dma",
-            share=0.9,
-            reason="rows are short",
-            methods=("keep", "tile"),
-        )
-        return Diagnosis(origin="toy", bottlenecks=(found,))
 
     async def actions(self, node, focus=""):
         cost = toy.cost_of(node.source)
@@ -199,13 +187,8 @@ def test_a_progress_line_says_which_change_a_verdict_belongs_to(tmp_path, capsys
             (text for idea, text in texts.items() if f"idea at {idea}" in user), "I cannot."
         )
 
-    run(
-        tmp_path / "run",
-        respond,
-        settings=settings,
-        starts=[case],
-        watcher=watcher_of(board, settings),
-    )
+    watcher = watcher_of(board, settings)
+    run(tmp_path / "run", respond, settings=settings, starts=[case], watcher=watcher)
     said = capsys.readouterr().err
     assert "idea at 0.7: correct, 50 ms, best so far" in said
     assert "idea at 1.0: failed: row 3 is off by 0.5" in said

@@ -7,7 +7,6 @@ import pytest
 import toy
 from drive import SETTINGS, run_toy
 
-from accelopt.experience import Transition
 from accelopt.search.method_catalog import DATASET, GRAPH, ReGraph, read_learned
 from accelopt.stages.experience import METRICS
 from accelopt.stages.jobs import Knowledge
@@ -30,10 +29,7 @@ def learned(folder):
 @pytest.mark.parametrize("strategy", ["regraph", "mcgs", "beam", "random"])
 def test_a_run_leaves_a_row_for_each_evaluation(tmp_path, strategy):
     _, shop = run(tmp_path, settings=REGRAPHS._replace(strategy=strategy))
-    rows = [
-        Transition.model_validate_json(line)
-        for line in (tmp_path / DATASET).read_text().splitlines()
-    ]
+    rows = read_learned(tmp_path).dataset.rows
     assert len(rows) == shop.evaluations.made - 1  # but the baseline
     assert {row.language for row in rows} == {"toy"} and rows[0].from_method == "START"
     assert {row.to_method for row in rows} == {"divide"}

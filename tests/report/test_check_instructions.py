@@ -9,30 +9,7 @@ from accelopt.sim.dialects.dialect import trace_kernel
 from accelopt.sim.instruction_set import OPCODES
 from accelopt.sim.kernel_loading import load
 
-HEADS = {
-    "neuronxcc": """import numpy as np
-import neuronxcc.nki as nki
-import neuronxcc.nki.isa as nisa
-import neuronxcc.nki.language as nl
-
-
-def hbm(shape, dtype=nl.float32):
-    return nl.ndarray(shape, dtype=dtype, buffer=nl.shared_hbm)
-
-
-def stored(*tiles):
-    outs = []
-    for tile in tiles:
-        out = hbm(tile.shape, tile.dtype)
-        nl.store(out, tile)
-        outs.append(out)
-    return tuple(outs)
-
-
-@nki.jit
-""",
-    "nki": """import nki
-import nki.isa as nisa
+HELPERS = """import nki.isa as nisa
 import nki.language as nl
 
 
@@ -51,16 +28,19 @@ def load(x):
 
 
 def stored(*tiles):
-    outs = []
-    for tile in tiles:
-        out = hbm(tile.shape, tile.dtype)
+    outs = tuple(hbm(tile.shape, tile.dtype) for tile in tiles)
+    for out, tile in zip(outs, tiles):
         nisa.dma_copy(dst=out, src=tile)
-        outs.append(out)
-    return tuple(outs)
+    return outs
 
 
 @nki.jit
-""",
+"""
+OLDER = HELPERS.replace("nki.", "neuronxcc.nki.").replace("@neuronxcc.", "@")
+OLDER = OLDER.replace("nisa.dma_copy(dst=out, src=tile)", "nl.store(out, tile)")
+HEADS = {
+    "neuronxcc": f"import numpy as np\nimport neuronxcc.nki as nki\n{OLDER}",
+    "nki": f"import nki\n{HELPERS}",
 }
 REFERENCE = """import numpy as np
 
@@ -106,7 +86,6 @@ KERNELS = {
             1 / (np.abs(x) + 1), np.where(x > y, x, np.float32(3)), np.where(x > 0, x, y),
             np.zeros_like(x), np.zeros_like(x))
 """,
-        "",
     ),
     ("neuronxcc", "reductions", "trn1"): (
         """def kernel(x, y, v):
@@ -141,7 +120,6 @@ KERNELS = {
             np.square(x).sum(axis=1, keepdims=True), x.sum(axis=0, keepdims=True), scanned,
             moments, v.max(axis=0))
 """,
-        "",
     ),
     ("neuronxcc", "positions", "trn2"): (
         """def kernel(x, ids, segments):
@@ -184,7 +162,6 @@ KERNELS = {
     return (np.where(p >= f, x, np.float32(-1)), x[:, 4:40].max(axis=1, keepdims=True), chosen,
             chosen.max(axis=1, keepdims=True), x[rows], (2 * p + f).astype(np.int32), picked, bounds)
 """,
-        "",
     ),
     ("neuronxcc", "top8", "trn1"): (
         """def kernel(x):
@@ -214,10 +191,7 @@ KERNELS = {
 kernel = masked[4]
 """,
         {"x": "normal(4, 3, 64, 64)"},
-        """
-    return np.matmul(x, np.tril(x)) + np.eye(64, dtype=np.float32)
-""",
-        "",
+        "    return np.matmul(x, np.tril(x)) + np.eye(64, dtype=np.float32)",
     ),
     ("nki", "top8", "trn2"): (
         """def kernel(x):
@@ -259,7 +233,6 @@ kernel = masked[4]
             1 / (np.abs(x) + 1), np.where(x > 0, x, y), (2 * x).max(axis=1, keepdims=True),
             np.zeros_like(x), np.abs(x).sum(axis=1, keepdims=True))
 """,
-        "",
     ),
     ("nki", "positions", "trn2"): (
         """def kernel(x, mask, ids):
@@ -333,7 +306,6 @@ kernel = masked[4]
             x.sum(axis=0, keepdims=True), scanned,
             np.stack([x.mean(axis=1), x.var(axis=1)], axis=1))
 """,
-        "",
     ),
     ("nki", "device_loop", "trn2"): (
         """def kernel(x, count):
@@ -345,10 +317,7 @@ kernel = masked[4]
     return stored(total)
 """,
         {"x": "normal(128, 64)", "count": "np.array([[3]], np.int32)"},
-        """
-    return x + np.float32(count[0, 0])
-""",
-        "",
+        "    return x + np.float32(count[0, 0])",
     ),
 }
 NAMES = ["-".join(key) for key in KERNELS]
@@ -357,7 +326,7 @@ NAMES = ["-".join(key) for key in KERNELS]
 @pytest.fixture
 def files(tmp_path):
     def write(key):
-        text, inputs, forward, more = KERNELS[key]
+        text, inputs, forward, *more = KERNELS[key]
         kernel, reference = tmp_path / "kernel.py", tmp_path / "reference.py"
         kernel.write_text(HEADS[key[0]] + text)
         reference.write_text(
@@ -365,7 +334,7 @@ def files(tmp_path):
                 inputs=", ".join(inputs.values()),
                 names=", ".join(inputs),
                 forward=forward.strip("\n"),
-                more=more,
+                more="".join(more),
             )
         )
         return kernel, reference

@@ -91,11 +91,7 @@ def test_no_secret_reaches_the_child(monkeypatch):
 
 @pytest.mark.parametrize(
     ("entry", "ending"),
-    [
-        ("hang", Ending.TIMEOUT),
-        ("flood", Ending.FLOOD),
-        ("fill_disk", Ending.DISK),
-    ],
+    [("hang", Ending.TIMEOUT), ("flood", Ending.FLOOD), ("fill_disk", Ending.DISK)],
 )
 def test_a_child_beyond_its_limits_is_ended(entry, ending):
     seconds = 3 if ending is Ending.TIMEOUT else 60
@@ -130,19 +126,15 @@ def test_waiting_for_threads_of_its_own_wins_little_time():
     assert outcome.seconds < 15  # 20 and more where all that time was given
 
 
-def test_memory_runs_out_inside_of_the_child():
-    outcome = call("eat_memory")
-    assert outcome.ending is Ending.FINISHED and outcome.exit_code != 0
-    assert "MemoryError" in outcome.output
-
-
-def test_exit_without_a_result_is_seen():
-    outcome = call("exit_without_result")
-    assert outcome.exit_code == 0 and outcome.result == b""
-
-
-def test_a_signal_is_told_from_an_exit():
-    assert call("crash").exit_code == 128 + 11
+@pytest.mark.parametrize(
+    ("entry", "code", "said"),
+    [("eat_memory", 1, "MemoryError"), ("exit_without_result", 0, ""), ("crash", 128 + 11, "")],
+)
+def test_how_a_child_ended_by_itself_is_told(entry, code, said):
+    """Memory runs out inside of it; an exit is told from a signal, and from a result."""
+    outcome = call(entry)
+    assert (outcome.ending, outcome.exit_code) == (Ending.FINISHED, code)
+    assert said in outcome.output and outcome.result == b""
 
 
 def test_a_child_blocks_no_signal_though_its_caller_does():
@@ -242,11 +234,9 @@ class TestFiles:
         secret.write_text("secret")
         allowed.write_text("kernel")
         policy = Policy(readable=(str(TESTS), str(allowed)))
-        assert attempt("read", secret).startswith("refused")
-        assert attempt("link", secret).startswith("refused")
-        assert attempt("read", "/etc/passwd").startswith("refused")
-        assert attempt("read", "/proc/1/environ").startswith("refused")
-        assert attempt("list", tmp_path).startswith("refused")
+        for name, path in (("read", secret), ("link", secret), ("read", "/etc/passwd"),
+                           ("read", "/proc/1/environ"), ("list", tmp_path)):  # fmt: skip
+            assert attempt(name, path).startswith("refused")
         assert attempt("read", allowed, policy=policy) == "done: kernel"
 
     def test_only_the_scratch_folder_is_written(self, tmp_path):

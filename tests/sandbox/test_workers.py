@@ -50,12 +50,13 @@ def test_paths_may_be_relative(cache, monkeypatch):
     assert evaluation.status is Status.CORRECT, evaluation.message
 
 
-def test_a_kernel_that_never_compiles_was_confined_too(cache, tmp_path):
+def test_a_kernel_that_is_not_there_or_never_compiles(cache, tmp_path):
     kernel = tmp_path / "kernel.py"
+    assert evaluated(request(kernel), cache).status is Status.MISSING
     kernel.write_text("raise ValueError('no')\n")
     evaluation = evaluated(request(kernel), cache)
     assert evaluation.status is Status.COMPILE_ERROR
-    assert evaluation.isolation
+    assert evaluation.isolation  # it was confined too
 
 
 def test_a_wrong_kernel_says_what_failed_and_where(cache):
@@ -76,26 +77,15 @@ def test_a_broken_reference_is_told_from_a_broken_kernel(cache, tmp_path):
     assert "get_inputs" in evaluation.message and "ZeroDivisionError" in evaluation.message
 
 
-def test_a_missing_kernel_file(cache, tmp_path):
-    evaluation = evaluated(request(tmp_path / "gone.py"), cache)
-    assert evaluation.status is Status.MISSING
-
-
 def test_hard_limits():
     assert by("sleep_forever", seconds=2.0).status is Status.TIMEOUT
     assert by("eat_memory").status is Status.CRASH
 
 
-def test_a_bug_of_ours_says_nothing_of_the_kernel():
-    evaluation = by("raise_a_bug")
-    assert evaluation.status is Status.FAULT
-    assert "our own mistake" in evaluation.traceback
-
-
-def test_what_a_person_can_mend_is_said_in_its_own_sentence():
-    evaluation = by("lack_something")
-    assert evaluation.status is Status.FAULT
-    assert evaluation.message.startswith("torch is not installed; install it with: pip install")
+def test_a_bug_of_ours_says_nothing_of_the_kernel_and_what_a_person_can_mend_how():
+    bug, lack = by("raise_a_bug"), by("lack_something")
+    assert bug.status is lack.status is Status.FAULT and "our own mistake" in bug.traceback
+    assert lack.message.startswith("torch is not installed; install it with: pip install")
 
 
 def test_a_pool_evaluates_at_once_and_in_order(cache):

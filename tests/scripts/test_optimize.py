@@ -53,18 +53,3 @@ def test_stopped_and_resumed_it_leaves_kernel_diff_and_recipe(own, tmp_path):
     assert "def kernel" in best.read_text()
     assert (out / "silu" / "best.diff").read_text().startswith("--- a/silu.py")
     assert "--replay" in (out / "silu" / "reproduce.txt").read_text()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["nowhere.py", "--reference", "nowhere.py"], "is not a file"),
-        (["nowhere.py"], "--reference is needed"),
-        ([__file__, "--reference", __file__, "--resume"], "no run to resume"),
-    ],
-)
-def test_wrong_use_is_one_sentence(tmp_path, arguments, sentence):
-    process = begin(*arguments, "--out", tmp_path / "run")
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert sentence in said and said.startswith("error: ") and "Traceback" not in said

@@ -29,6 +29,19 @@ def arguments(base, first="eval-0-t-01", iterations=1):
     return [*map(str, published), *"2 2 1 1.0001 1.0001 8 16".split()]
 
 
+def ran(script, *words, folder=None, **environment):
+    """A shell loop that has ended."""
+    command = ["bash", str(script), *map(str, words)]
+    return subprocess.run(
+        command, env=environment or None, cwd=folder, capture_output=True, text=True
+    )
+
+
+def alone(folder):
+    """The environment of a user who has activated none."""
+    return {"PATH": "/usr/bin:/bin", "HOME": str(folder), "PYTHON": sys.executable}
+
+
 @pytest.mark.slow
 def test_two_iterations_and_again(pipeline, tmp_path):
     base, first = tmp_path / "silu_M256_N1024_ID0", "eval-0-t-01"
@@ -41,8 +54,7 @@ def test_two_iterations_and_again(pipeline, tmp_path):
 
     environment = {k: v for k, v in os.environ.items() if k != "ACCELOPT_BASE_DIR"}
     environment["PYTHON"] = sys.executable
-    command = ["bash", str(LOOP), *arguments(base)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path)
+    done = ran(LOOP, *arguments(base), folder=tmp_path, **environment)
     assert done.returncode == 0, done.stderr[-3000:]
 
     log = (base / "log.txt").read_text().split()
@@ -67,18 +79,13 @@ def test_two_iterations_and_again(pipeline, tmp_path):
     assert json.loads((second / "rewrites" / "aggregated_rewrites_list.json").read_text())
     assert "# Experiences" in (second / "planner_prompts" / "base_prompt.txt").read_text()
 
-    again = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path)
+    again = ran(LOOP, *arguments(base), folder=tmp_path, **environment)
     assert again.returncode == 0, again.stderr[-3000:]
     assert (base / "log.txt").read_text().split() == log  # finished: nothing more to do
 
 
 def test_a_failing_stage_stops_the_loop(tmp_path):
-    done = subprocess.run(
-        ["bash", str(LOOP), *arguments(tmp_path)],
-        env={**os.environ, "PYTHON": sys.executable},
-        capture_output=True,
-        text=True,
-    )
+    done = ran(LOOP, *arguments(tmp_path), **{**os.environ, "PYTHON": sys.executable})
     assert "error: cannot read the model configuration" in done.stderr
     assert done.returncode != 0
     assert (tmp_path / "log.txt").read_text() == ""
@@ -88,12 +95,10 @@ def test_a_failing_stage_stops_the_loop(tmp_path):
 def test_the_whole_loop_with_named_options(tmp_path):
     """One command, no activated environment: kernels, diff, table, report; again, nothing is done."""
     place = benchmark(tmp_path / "bench")
-    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHON": sys.executable}
     words = f"--problems silu --summary {place} --iterations 2 --plans 1 --out {tmp_path / 'loop'}"
 
     def loop():
-        command = ["bash", str(LOOP.with_name("loop.sh")), *words.split()]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        done = ran(LOOP.with_name("loop.sh"), *words.split(), **alone(tmp_path))
         assert done.returncode == 0, done.stderr[-3000:]
         return done
 
@@ -122,16 +127,14 @@ def answered(request):
 @pytest.mark.slow
 def test_the_whole_loop_with_a_model(tmp_path):
     place = benchmark(tmp_path / "bench")
-    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHON": sys.executable}
     with ScriptedServer(answered) as server:
         config = tmp_path / "model.json"
         config.write_text(json.dumps({"url": server.url, "model": "m", "backoff": 0.01}))
         words = (
             f"--problems silu --summary {place} --iterations 2 --plans 1 --model-config {config}"
         )
-        command = ["bash", str(LOOP.with_name("loop.sh")), *words.split()]
-        command += ["--out", str(tmp_path / "loop")]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        words = [*words.split(), "--out", tmp_path / "loop"]
+        done = ran(LOOP.with_name("loop.sh"), *words, **alone(tmp_path))
     assert done.returncode == 0, done.stderr[-3000:]
     assert len(server.requests) >= 5  # two plans, two kernels, a summary
     [folder] = (tmp_path / "loop").glob("*_ID0")
@@ -143,9 +146,8 @@ GPU_LOOP = ROOT / "templates" / "flb" / "complete_local" / "loop.sh"
 
 
 def gpu_loop(tmp_path, *words):
-    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHON": sys.executable}
-    command = ["bash", str(GPU_LOOP), "--out", str(tmp_path / "loop"), *words]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path)
+    words = ("--out", tmp_path / "loop", *words)
+    return ran(GPU_LOOP, *words, folder=tmp_path, **alone(tmp_path))
 
 
 def test_the_loop_on_a_gpu_collects_solutions_and_says_what_it_lacks(tmp_path):
@@ -187,9 +189,7 @@ def test_a_finished_loop_on_a_gpu_has_kernel_table_and_report(tmp_path):
 
 
 def test_the_loop_says_which_option_it_does_not_know():
-    done = subprocess.run(
-        ["bash", str(LOOP.with_name("loop.sh")), "--speed", "9"], capture_output=True, text=True
-    )
+    done = ran(LOOP.with_name("loop.sh"), "--speed", "9")
     assert done.returncode == 1
     assert done.stderr.startswith("error: --speed is no option of loop.sh")
 

@@ -158,37 +158,20 @@ class Planted(Language):
 
     async def actions(self, node, focus=""):
         land, (moves, tile) = Landscape.of(node.case), read(node.source)
-        found = [
-            made(
-                Rewrite(move=move, sentence=f"{move} it."),
-                kernel(moves | {move}, tile),
-                promise=land.promise[move],
-                touches=(land.touches[move],),
-            )
-            for move in MOVES
-            if move not in moves
-        ]
-        found += [
-            made(
-                Reschedule(schedule={"tile": to}, sentence=f"Set the tile to {to}."),
-                kernel(moves, to),
-                promise=0.05,
-                touches=("dma",),
-            )
-            for to in TILES
-            if to != tile
-        ]
+        found = []
+        for move in (move for move in MOVES if move not in moves):
+            change = Rewrite(move=move, sentence=f"{move} it.")
+            source, touches = kernel(moves | {move}, tile), (land.touches[move],)
+            found.append(made(change, source, promise=land.promise[move], touches=touches))
+        for to in (to for to in TILES if to != tile):
+            change = Reschedule(schedule={"tile": to}, sentence=f"Set the tile to {to}.")
+            found.append(made(change, kernel(moves, to), promise=0.05, touches=("dma",)))
         nothing = Rewrite(move="nothing", sentence="Change nothing.")
-        lost = Rewrite(move="lost", sentence="Do what nobody can.")
+        lost = {"change": Rewrite(move="lost", sentence="Do what nobody can."), "method": "lost"}
         return [
             *found,
             made(nothing, node.source, promise=0.02),
-            Action(
-                change=lost,
-                method="lost",
-                promise=land.promise["lost"],
-                key=f"lost from {node.key}",
-            ),
+            Action(**lost, promise=land.promise["lost"], key=f"lost from {node.key}"),
         ]
 
 

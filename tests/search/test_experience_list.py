@@ -50,17 +50,10 @@ def test_pairs_are_presented_slow_to_fast():
 
 def experience(title, speedup=1.5, slow="a", fast="b", summary="words"):
     return Experience(
-        service_name="s",
-        case_name="c",
-        id="plan_0_0",
-        speedup_original=speedup,
-        speedup=speedup,
-        slow_kernel=slow,
-        fast_kernel=fast,
-        title=f"**{title}**",
-        summary=summary,
+        service_name="s", case_name="c", id="plan_0_0", speedup_original=speedup, speedup=speedup,
+        slow_kernel=slow, fast_kernel=fast, title=f"**{title}**", summary=summary,
         origin=f"from {title}",
-    )
+    )  # fmt: skip
 
 
 def test_first_in_first_out_newest_first():

@@ -5,8 +5,9 @@ import json
 from pathlib import Path
 
 import pytest
+from timed_kernels import timed
 
-from accelopt.evaluation import Case, Profile
+from accelopt.evaluation import Case
 from accelopt.script_file_columns import CandidateRow
 from accelopt.stages.roofline_standings import bound_words, standings, write_standings
 
@@ -76,9 +77,7 @@ def test_the_published_columns(profiles, tmp_path):
 
 
 def test_words():
-    profile = Profile(
-        latency=1.333, min_ms=1, max_ms=2, rel_diffs=0, target="trn1", simulated=False
-    )
+    profile = timed(1.333, simulated=False)
     case = Case(problem="silu", values={}, task=SILU[0], kernel=SILU[1])
     assert bound_words(CandidateRow(case, profile=profile)) == "40.5% of bound (memory)"
     other = case.model_copy(update={"kernel": "k.py"})

@@ -1,6 +1,7 @@
 """What a planner reads of a solution that was measured on a GPU."""
 
-from accelopt.evaluation import Profile
+from timed_kernels import timed
+
 from accelopt.kernels.gpu.bench.roofline import Bound
 from accelopt.kernels.gpu.briefing import briefing
 from accelopt.kernels.gpu.diagnosis import of_counters, of_roofline
@@ -12,14 +13,7 @@ SPACE = Space(kernel="k", shape={}, knobs=(KnobSpec(name="num_warps", type="int"
 
 
 def measured(latency):
-    return Profile(
-        latency=latency,
-        min_ms=latency,
-        max_ms=latency,
-        rel_diffs=0.0,
-        target="h100",
-        simulated=False,
-    )
+    return timed(latency, "h100", False)
 
 
 def test_it_names_the_resource_the_gap_the_settings_and_what_may_help():

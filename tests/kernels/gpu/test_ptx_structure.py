@@ -4,8 +4,8 @@ import gzip
 from pathlib import Path
 
 import pytest
+from timed_kernels import timed
 
-from accelopt.evaluation import Profile
 from accelopt.hardware.gpus import GPUS
 from accelopt.kernels.gpu.bench.process.messages import Code, Resources
 from accelopt.kernels.gpu.bench.roofline import Bound
@@ -14,15 +14,7 @@ from accelopt.kernels.gpu.ptx_structure import evidence, missed, structures
 
 CORPUS = Path(__file__).parents[2] / "ptx" / "corpus"
 H200 = GPUS["h200"]
-PROFILE = Profile(
-    latency=0.1,
-    min_ms=0.1,
-    max_ms=0.1,
-    rel_diffs=0.0,
-    metrics={},
-    target=H200.name,
-    simulated=False,
-)
+PROFILE = timed(0.1, H200.name, False)
 
 
 def code(name: str, blocks: int = 0) -> Code:

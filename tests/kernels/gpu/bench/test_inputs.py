@@ -6,13 +6,16 @@ from accelopt.kernels.gpu.bench.files.input_draws import NORMAL, TOUCH, VALUES, 
 from accelopt.kernels.gpu.bench.files.tracefiles import InputSource
 
 
-@pytest.fixture
-def factory(torch, starter):
+def factory_of(starter, name, **changes):
     from accelopt.kernels.gpu.bench.process.inputs import InputFactory
 
-    name = "softmax_n8192"
-    workload = starter.workloads[name][-1].workload
+    workload = starter.workloads[name][-1].workload.model_copy(update=changes)
     return InputFactory(starter.root, starter.definitions[name], workload, "cpu")
+
+
+@pytest.fixture
+def factory(torch, starter):
+    return factory_of(starter, "softmax_n8192")
 
 
 def test_draws_cannot_be_foreseen_and_say_what_they_are():
@@ -33,11 +36,7 @@ def test_one_draw_is_one_set_of_values(torch, factory, values):
 
 
 def test_a_touched_draw_has_one_other_value_in_each_tensor(torch, starter):
-    from accelopt.kernels.gpu.bench.process.inputs import InputFactory
-
-    name = "rmsnorm_h4096"
-    workload = starter.workloads[name][-1].workload
-    factory = InputFactory(starter.root, starter.definitions[name], workload, "cpu")
+    factory = factory_of(starter, "rmsnorm_h4096")
     for plain, touched in zip(
         factory.make(Draw(7)), factory.make(Draw(7, touched=True)), strict=True
     ):
@@ -60,22 +59,18 @@ def test_values_are_spread_as_their_names_say(torch, factory):
 
 
 def test_numbers_are_drawn_near_what_the_workload_says(torch, starter):
-    from accelopt.kernels.gpu.bench.process.inputs import InputFactory
-
     name = "gqa_paged_decode_h32_kv8_d128_ps16"
-    workload = starter.workloads[name][-1].workload
-    said = workload.inputs["sm_scale"].value
-    factory = InputFactory(starter.root, starter.definitions[name], workload, "cpu")
+    inputs = starter.workloads[name][-1].workload.inputs
+    said = inputs["sm_scale"].value
+    factory = factory_of(starter, name)
     made = factory.make(Draw(7))
     assert made[-1] == said
     drawn = {factory.make(Draw(seed, scalars=True))[-1] for seed in range(20)}
     assert len(drawn) == 20 and all(said / 2 <= value <= 2 * said for value in drawn)
     factory.fill(made, Draw(3, scalars=True))
     assert made[-1] == factory.make(Draw(3, scalars=True))[-1] != said
-    counts = workload.model_copy(
-        update={"inputs": {**workload.inputs, "sm_scale": InputSource(type="scalar", value=8)}}
-    )
-    factory = InputFactory(starter.root, starter.definitions[name], counts, "cpu")
+    counts = {**inputs, "sm_scale": InputSource(type="scalar", value=8)}
+    factory = factory_of(starter, name, inputs=counts)
     assert {factory.make(Draw(seed, scalars=True))[-1] for seed in range(40)} == set(range(4, 9))
 
 

@@ -3,7 +3,7 @@
 import collections
 import dataclasses
 import enum
-from typing import NamedTuple
+import types
 
 import numpy as np
 import pytest
@@ -48,35 +48,13 @@ def task(starter, **fields):
     )
 
 
-class Event(NamedTuple):
+def event(kind, label, begin, length, number):
     """One event of the profiler's, as far as it is looked at."""
-
-    kind: str
-    label: str
-    begin: int
-    length: int
-    number: int
-
-    def device_type(self):
-        return self.kind
-
-    def name(self):
-        return self.label
-
-    def start_ns(self):
-        return self.begin
-
-    def end_ns(self):
-        return self.begin + self.length
-
-    def duration_ns(self):
-        return self.length
-
-    def correlation_id(self):
-        return self.number
-
-    def device_resource_id(self):
-        return 7
+    told = {
+        "device_type": kind, "name": label, "start_ns": begin, "end_ns": begin + length,
+        "duration_ns": length, "correlation_id": number, "device_resource_id": 7,
+    }  # fmt: skip
+    return types.SimpleNamespace(**{name: lambda v=value: v for name, value in told.items()})
 
 
 def test_the_time_in_kernels_is_the_median_of_the_calls_sums():
@@ -88,10 +66,10 @@ def test_a_kernel_is_tritons_by_its_launch_and_not_by_its_name():
     """Evidence: on an H100 a launch through Triton and its kernel share a correlation number, and the
     driver's call lies within the range around it; cuBLAS starts its kernels outside."""
     events = [
-        Event("CPU", "token", 100, 50, 1), Event("CPU", "cuLaunchKernelEx", 120, 10, 12),
-        Event("CUDA", "nvjet_hsh", 900, 40, 12), Event("CUDA", "token", 900, 40, 1),
-        Event("CPU", "token", 300, 50, 2),  # a launch on no grid at all
-        Event("CPU", "cuLaunchKernelEx", 400, 10, 13), Event("CUDA", "nvjet_hsh", 990, 400, 13),
+        event("CPU", "token", 100, 50, 1), event("CPU", "cuLaunchKernelEx", 120, 10, 12),
+        event("CUDA", "nvjet_hsh", 900, 40, 12), event("CUDA", "token", 900, 40, 1),
+        event("CPU", "token", 300, 50, 2),  # a launch on no grid at all
+        event("CPU", "cuLaunchKernelEx", 400, 10, 13), event("CUDA", "nvjet_hsh", 990, 400, 13),
     ]  # fmt: skip
     found = kernels_of(events, "token")
     assert [(kernel.name, kernel.own) for kernel in found] == [
@@ -101,10 +79,10 @@ def test_a_kernel_is_tritons_by_its_launch_and_not_by_its_name():
 
 def test_one_launch_starts_one_kernel():
     """Assumption: what the solution runs while Triton launches is in the same range as the kernel."""
-    events = [Event("CPU", "token", 100, 90, 1)]
+    events = [event("CPU", "token", 100, 90, 1)]
     for number in (2, 3):
-        events.append(Event("CPU", "cuLaunchKernelEx", 110 * number // 2, 5, number))
-        events.append(Event("CUDA", "add", 900 * number, 40, number))
+        events.append(event("CPU", "cuLaunchKernelEx", 110 * number // 2, 5, number))
+        events.append(event("CUDA", "add", 900 * number, 40, number))
     assert [kernel.own for kernel in kernels_of(events, "token")] == [False, False]
 
 
@@ -112,18 +90,18 @@ def test_a_compiled_solutions_kernels_are_those_that_no_operator_starts():
     """Evidence: on an H100 the profiler shows a span of each operator, also of one that C++ calls, and the
     runtime's launch in it; names are as the cheat `library_by_a_kernels_name.cu` chooses them."""
     events = [
-        Event("CPU", "aten::matmul", 100, 90, 1), Event("CPU", "aten::mm", 120, 50, 2),
-        Event("CPU", "cudaLaunchKernelExC", 130, 10, 12), Event("CUDA", "nvjet_hsh", 900, 40, 12),
-        Event("CPU", "cudaLaunchKernel", 180, 5, 13), Event("CUDA", "splitK", 990, 9, 13),
-        Event("CPU", "cudaLaunchKernel", 300, 5, 14), Event("CUDA", "nvjet_hsh", 999, 1, 14),
-        Event("CUDA", "from nowhere", 1200, 1, 15),
+        event("CPU", "aten::matmul", 100, 90, 1), event("CPU", "aten::mm", 120, 50, 2),
+        event("CPU", "cudaLaunchKernelExC", 130, 10, 12), event("CUDA", "nvjet_hsh", 900, 40, 12),
+        event("CPU", "cudaLaunchKernel", 180, 5, 13), event("CUDA", "splitK", 990, 9, 13),
+        event("CPU", "cudaLaunchKernel", 300, 5, 14), event("CUDA", "nvjet_hsh", 999, 1, 14),
+        event("CUDA", "from nowhere", 1200, 1, 15),
     ]  # fmt: skip
     found = [kernel.own for kernel in kernels_of(events, "")]
     assert found == [False, False, True, False]
     found = [kernel.own for kernel in kernels_of(events, "", [b"\0_Z4rowsPf\0"])]
     assert not any(found)  # what is called without an operator is not the solution's for that
     for name in ("void rows<4>(float*)", "(anonymous namespace)::rows(float*)", "rows"):
-        launched = [Event("CPU", "cudaLaunchKernel", 300, 5, 14), Event("CUDA", name, 999, 1, 14)]
+        launched = [event("CPU", "cudaLaunchKernel", 300, 5, 14), event("CUDA", name, 999, 1, 14)]
         assert kernels_of(launched, "", [b"\0_Z4rowsPf\0"])[0].own
 
 

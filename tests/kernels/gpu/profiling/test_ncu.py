@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from timed_kernels import timed
 
-from accelopt.evaluation import Profile
 from accelopt.kernels.gpu.bench.files.tracefiles import TraceFolder
 from accelopt.kernels.gpu.bench.gpu_lock import gpu_lock
 from accelopt.kernels.gpu.bench.judging.evaluation_task import Task
@@ -30,9 +30,7 @@ STARTER = TraceFolder(
 )
 PTX = Path(__file__).parents[3] / "ptx" / "corpus"
 ELEMENTS = 1 << 26
-PROFILE = Profile(
-    latency=0.19, min_ms=0.19, max_ms=0.19, rel_diffs=0.0, target="NVIDIA H200", simulated=False
-)
+PROFILE = timed(0.19, "NVIDIA H200", False)
 
 
 @pytest.fixture(scope="module")
@@ -153,18 +151,15 @@ def test_the_device_is_had_alone_only_from_when_the_program_is_there(tmp_path, m
 
 
 def test_counters_that_another_profiler_has_are_asked_for_again(tmp_path, monkeypatch):
-    told, taken = (
-        tmp_path / "told",
-        "==ERROR== Profiling failed because a driver resource was unavailable.",
-    )
+    told = tmp_path / "told"
+    taken = "==ERROR== Profiling failed because a driver resource was unavailable."
     script = f"echo asked >> {told}; [ $(wc -l < {told}) -ge 3 ] && {printed(tmp_path)} || echo '{taken}'"
     put(tmp_path, script, monkeypatch)
     monkeypatch.setattr(ncu, "PAUSES", (0.0, 0.0))
     found = collect(task())
     assert isinstance(found, Metrics), found
-    assert (
-        told.read_text().split() == ["asked"] * 4
-    )  # whether one may count, the third time; and the call
+    # whether one may count, the third time; and the call
+    assert told.read_text().split() == ["asked"] * 4
 
 
 def test_nothing_is_profiled_unless_asked_for(monkeypatch):

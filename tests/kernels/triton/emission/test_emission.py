@@ -1,10 +1,6 @@
 """Triton that is written from an Algorithm computes what the Algorithm says."""
 
-import importlib.util
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +10,6 @@ import pytest
 from accelopt.algorithm import ir
 from accelopt.algorithm.index import Axis, index_of
 from accelopt.hardware.gpus import H100
-from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Workload
-from accelopt.kernels.gpu.cases import one_file
 from accelopt.kernels.triton.emission.groups import Group, arrays_of, member_of
 from accelopt.kernels.triton.emission.module_text import groups_of, kernels_text, prepared
 from accelopt.kernels.triton.emission.planning import plans
@@ -28,30 +22,18 @@ from accelopt.kernels.triton.lift.confined import lift_kernel
 from accelopt.kernels.triton.lift.lifting import Like, lift_launches
 from tests.algorithm.evaluation import evaluate
 from tests.kernels.nki.lift.algorithms import read, written
+from tests.kernels.triton.lift.test_confined import scaled_rows
+from tests.kernels.triton.lift.test_lifting import CASES as LIFTED
+from tests.kernels.triton.lift.test_lifting import KERNELS, _f, interpreted, needs_interpreter
 
-KERNELS = Path(__file__).parents[1] / "lift" / "kernels.py"
-_random = np.random.default_rng(5)
-
-
-def _f(*shape):
-    return _random.standard_normal(shape).astype(np.float32)
-
-
+SAME = ("softmax", "running_softmax", "cross_entropy", "recurrence", "column_sums", "segment_sums",
+        "causal_convolution", "by_sequence", "by_assigned_rows", "by_repeated_rows")  # fmt: skip
 CASES = {
-    "softmax": [_f(6, 50)],
-    "running_softmax": [_f(6, 100)],
-    "matmul": [_f(80, 50), _f(50, 48)],
+    **{name: LIFTED[name][0] for name in SAME},
+    "matmul": LIFTED["matmul with a last group of one tile"][0],
     "matmul described": [_f(80, 64), _f(64, 48)],
-    "attention": [_f(3, 40, 16), _f(3, 40, 16), _f(3, 40, 16), False],
+    "attention": LIFTED["attention"][0],
     "attention causal": [_f(3, 128, 16), _f(3, 128, 16), _f(3, 128, 16), True],
-    "cross_entropy": [_f(7, 50), np.array([3, 0, -100, 49, 7, 7, 21])],
-    "recurrence": [_f(12, 20), _f(12, 20)],
-    "column_sums": [_f(18, 20)],
-    "segment_sums": [_f(9, 20), np.array([0, 2, 5, 9])],
-    "causal_convolution": [_f(3, 40), _f(3, 4)],
-    "by_sequence": [_f(12, 20), np.array([0, 5, 5, 12], np.int32)],
-    "by_assigned_rows": [_f(12), np.array([0, 5, 5, 12], np.int32)],
-    "by_repeated_rows": [_f(12), np.array([0, 5, 5, 12], np.int32)],
     "turned_pairs": [_f(40, 16), _f(8, 2)],
     "ragged prefill": [
         _f(71, 4, 16), _f(81, 2, 16), _f(81, 2, 16),
@@ -138,10 +120,7 @@ def test_what_is_written_is_traced_to_the_same_values(tmp_path, name):
             np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6, err_msg=str(schedule))
 
 
-@pytest.mark.skipif(
-    not all(map(importlib.util.find_spec, ("triton", "torch"))),
-    reason="Triton's interpreter needs the packages triton and torch",
-)
+@needs_interpreter
 def test_what_is_written_runs_in_the_interpreter(tmp_path):
     """Evidence: `TRITON_INTERPRET=1`, Triton's own meaning of its language."""
     wanted = {}
@@ -154,20 +133,11 @@ def test_what_is_written_runs_in_the_interpreter(tmp_path):
             (tmp_path / f"{own}.py").write_text(text)
             np.savez(tmp_path / f"{own}.npz", *_arrays(name))
             wanted[own] = _values(algorithm, _arrays(name))
-    script = (
-        "import importlib, pathlib, sys, numpy as np, torch\n"
-        "for file in sorted(pathlib.Path(sys.argv[1]).glob('*.npz')):\n"
-        "    held = np.load(file)\n"
-        "    found = importlib.import_module(file.stem).run(*[torch.from_numpy(held[k]) for k in held])\n"
-        "    found = [found] if torch.is_tensor(found) else list(found)\n"
-        "    np.savez(file.with_suffix('.out.npz'), *[one.numpy() for one in found])\n"
-    )
-    folders = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": folders}
-    subprocess.run([sys.executable, "-c", script, str(tmp_path)], env=environment, check=True)
+    interpreted(tmp_path, tmp_path, "importlib.import_module(file.stem).run")
     for own, values in wanted.items():
         found = np.load(tmp_path / f"{own}.out.npz")
-        for one, key in zip(values, found, strict=True):
+        returned = found.files[: len(values)]  # behind them is what was changed
+        for one, key in zip(values, returned, strict=True):
             np.testing.assert_allclose(found[key], one, rtol=1e-4, atol=1e-4)
 
 
@@ -279,22 +249,16 @@ def test_pages_of_one_key_are_looked_up_in_the_walk_and_shared_in_runs(tmp_path)
     is one of the length; weights are rounded to bfloat16; parts of a row have every fourth run of 128 keys."""
     (tmp_path / "paged.py").write_text(PAGED)
     shapes = [(64, 16, 64), (64, 16, 32), (9000, 64), (9000, 32)]
-    given = [
-        *(Like(shape, "bfloat16") for shape in shapes),
-        Like((65,), "int32"),
-        Like((65536,), "int32"),
-    ]
+    given = [*(Like(shape, "bfloat16") for shape in shapes), Like((65,), "int32")]
+    given.append(Like((65536,), "int32"))
     algorithm = rounded(lift_launches(tmp_path / "paged.py", "run", given).algorithm)
     (best, *_) = plans(algorithm, H100, 1)
     first = best.schedule.kernels[0].members
     assert len(first) == 4 and len({split.parts for split in best.schedule.splits}) == 1
     text = source_of(algorithm, best.schedule).partition("def kernel_1")[0]
     assert text.index("\n    for ") < text.index("keys_1 = tl.load(")
-    assert (
-        ".to(tl.bfloat16), tl.trans(keys_1)" in text
-        and text.count("tl.load(keys_at") == 2
-        and ", 0) //" in text
-    )
+    assert ".to(tl.bfloat16), tl.trans(keys_1)" in text and ", 0) //" in text
+    assert text.count("tl.load(keys_at") == 2
     assert " // 128 * " in text and ", 128)" in text.partition("\n    for ")[0]
 
 
@@ -309,11 +273,8 @@ def test_exponents_have_the_factor_of_base_two_in_a_constant_of_theirs():
         )  # fmt: skip
         given = [_f(8, 64)]
         best = plans(algorithm, H100, 1)[0].schedule
-        return (
-            source_of(algorithm, best),
-            _values(prepared(algorithm), given),
-            _values(algorithm, given),
-        )
+        found, wanted = (_values(one, given) for one in (prepared(algorithm), algorithm))
+        return source_of(algorithm, best), found, wanted
 
     scaled, found, wanted = text("x[m, n] * 0.5")
     assert "tl.exp(" not in scaled and "* 0.7213475204444817" in scaled
@@ -454,16 +415,7 @@ def test_results_in_an_inputs_memory_are_stored_behind_all_reads(tmp_path):
 
 def test_a_solution_keeps_its_own_kernels_for_other_sizes():
     """Evidence: the contract of FlashInfer-Bench: one solution for every workload of a definition."""
-    definition = Definition.model_validate({
-        "name": "scaled", "op_type": "scale", "reference": "",
-        "axes": {"M": {"type": "var"}, "N": {"type": "const", "value": 50}},
-        "inputs": {"x": {"shape": ["M", "N"], "dtype": "float32"}},
-        "outputs": {"y": {"shape": ["M", "N"], "dtype": "float32"}},
-    })  # fmt: skip
-    workload = Workload.model_validate({"axes": {"M": 6}, "inputs": {"x": {"type": "random"}},
-                                        "uuid": "1"})  # fmt: skip
-    solution = one_file("s", "scaled", "a", "kernels.py::softmax", KERNELS.read_text())
-    source = candidates(solution, definition, workload, H100, 1)[0].source
+    source = candidates(*scaled_rows("float32"), H100, 1)[0].source
     for rows, own in ((6, True), (7, False)):
         found = lift_kernel({"kernels.py": source}, "kernels.py::softmax", [Like((rows, 50))])
         line = source.splitlines()[found.lines["out"].line - 1]

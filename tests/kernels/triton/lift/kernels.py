@@ -246,14 +246,8 @@ def _tiles(a, b, c, M, N, K, PROGRAMS: tl.constexpr, BLOCK: tl.constexpr):
             total += tl.dot(x, tl.load(right, boundary_check=(0, 1)))
             left = tl.advance(left, (0, BLOCK))
             right = tl.advance(right, (BLOCK, 0))
-        out = tl.make_block_ptr(
-            c,
-            (M, N),
-            (N, 1),
-            (tile // columns * BLOCK, tile % columns * BLOCK),
-            (BLOCK, BLOCK),
-            (1, 0),
-        )
+        at = (tile // columns * BLOCK, tile % columns * BLOCK)
+        out = tl.make_block_ptr(c, (M, N), (N, 1), at, (BLOCK, BLOCK), (1, 0))
         tl.store(out, total, boundary_check=(0, 1))
 
 

@@ -41,19 +41,24 @@ def test_the_child_leaves_what_the_tracer_finds():
     assert "tl.dot" in at["product"] and "tl.max" in at["largest"] and "tl.store" in at["out"]
 
 
-def test_a_solution_is_lifted_for_the_shapes_of_its_workload():
-    """Evidence: FlashInfer-Bench's contract: axes of the definition, extents of the workload, one array
-    beside the sources' entry point."""
+def scaled_rows(dtype):
+    """The kernels' softmax as a solution, its definition, and a workload of six rows."""
+    array = {"shape": ["M", "N"], "dtype": dtype}
     definition = Definition.model_validate({
         "name": "scaled", "op_type": "scale", "reference": "",
         "axes": {"M": {"type": "var"}, "N": {"type": "const", "value": 50}},
-        "inputs": {"x": {"shape": ["M", "N"], "dtype": "bfloat16"}},
-        "outputs": {"y": {"shape": ["M", "N"], "dtype": "bfloat16"}},
+        "inputs": {"x": array}, "outputs": {"y": array},
     })  # fmt: skip
     workload = Workload.model_validate({"axes": {"M": 6}, "inputs": {"x": {"type": "random"}},
                                         "uuid": "1"})  # fmt: skip
     solution = one_file("s", "scaled", "a", "kernels.py::softmax", KERNELS.read_text())
-    found = lift_solution(solution, definition, workload).algorithm
+    return solution, definition, workload
+
+
+def test_a_solution_is_lifted_for_the_shapes_of_its_workload():
+    """Evidence: FlashInfer-Bench's contract: axes of the definition, extents of the workload, one array
+    beside the sources' entry point."""
+    found = lift_solution(*scaled_rows("bfloat16")).algorithm
     (array,) = found.inputs
     assert (array.shape, array.dtype) == ((6, 50), "bfloat16")
     x = np.random.default_rng(0).standard_normal((6, 50))

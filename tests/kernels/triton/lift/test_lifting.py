@@ -107,28 +107,37 @@ def test_is_what_the_kernel_computes(name):
         np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
 
 
-@pytest.mark.skipif(
+needs_interpreter = pytest.mark.skipif(
     not all(map(importlib.util.find_spec, ("triton", "torch"))),
     reason="Triton's interpreter needs the packages triton and torch",
 )
-def test_is_what_the_interpreter_computes(tmp_path):
-    """Evidence: `TRITON_INTERPRET=1`, Triton's own meaning of its language."""
-    for name, (given, _) in CASES.items():
-        np.savez(tmp_path / name, *given)
+
+
+def interpreted(folder, sources, function):
+    """What Triton's interpreter makes of the arguments in a folder: results, then what was changed."""
     script = (
-        "import sys, pathlib, numpy as np, torch, kernels\n"
+        "import sys, importlib, pathlib, numpy as np, torch\n"
         "for file in sorted(pathlib.Path(sys.argv[1]).glob('*.npz')):\n"
         "    held = np.load(file)\n"
         "    given = [torch.from_numpy(held[k]) if held[k].ndim else held[k].item() for k in held]\n"
-        "    found = getattr(kernels, file.stem.split()[0])(*given)\n"
+        f"    found = {function}(*given)\n"
         "    found = [] if found is None else [found] if torch.is_tensor(found) else list(found)\n"
         "    changed = [g for k, g in zip(held, given) if torch.is_tensor(g)\n"
         "               and not np.array_equal(held[k], g.numpy())]\n"
         "    np.savez(file.with_suffix('.out.npz'), *[one.numpy() for one in found + changed])\n"
     )
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(KERNELS.parent)}
-    command = [sys.executable, "-c", script, str(tmp_path)]
-    subprocess.run(command, env=environment, check=True)
+    folders = os.pathsep.join([str(sources), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": folders}
+    subprocess.run([sys.executable, "-c", script, str(folder)], env=environment, check=True)
+
+
+@needs_interpreter
+def test_is_what_the_interpreter_computes(tmp_path):
+    """Evidence: `TRITON_INTERPRET=1`, Triton's own meaning of its language."""
+    for name, (given, _) in CASES.items():
+        np.savez(tmp_path / name, *given)
+    function = "getattr(importlib.import_module('kernels'), file.stem.split()[0])"
+    interpreted(tmp_path, KERNELS.parent, function)
     for name in CASES:
         wanted = np.load(tmp_path / f"{name}.out.npz")
         for one, key in zip(_evaluated(name), wanted, strict=True):
