@@ -329,7 +329,8 @@ def _cancelled(
                         size[there] = 0
                     known = (own, *(np.nan_to_num(end, nan=0, posinf=0) for end in (size, limit)))
                     most = reduce(np.maximum, known) * np.float32(ARGUMENT_SLACK * precision.unit)
-                    telling.append(bool((most > FEW_ROUNDINGS * precision.unit * own).any()))
+                    cancels = most > FEW_ROUNDINGS * precision.unit * own
+                    telling.append(bool(cancels.reshape(-1)[len(FAR_ENDS) :].any()))
                     side = (own < size - near) | ((own <= size + near) & (singles[first] < 0))
                     forms.append(np.where(side, -most, most).astype(np.float32))
                 # Where it is no larger than the value itself, nothing cancels.
