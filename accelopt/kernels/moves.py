@@ -145,6 +145,7 @@ METHODS = {
         "Bring an array that lies along what is on partitions as it lies, and transpose it by the Tensor engine.",
         *("dma", "tensor"),
     ),
+    "share": _by_model("nki", "Compute once what a sum and its reader share.", "dma", "vector"),
     "overlap": _by_model(
         "nki", "Let rounds of a loop begin before those before have ended.", "overlap"
     ),

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from exhibits import kernel_file
 from scripted_server import ScriptedServer
 
@@ -12,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 NAME = "total_without_the_last_column"
 
 
+@pytest.mark.slow
 def test_a_model_writes_variations(tmp_path):
     honest, wrong = (kernel_file(name).read_text() for name in ("honest_total", NAME))
     rows = [

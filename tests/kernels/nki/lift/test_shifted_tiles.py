@@ -52,7 +52,7 @@ def chain(plan: list[tuple[bool, int, str]], h: int, w: int, parts: int, dtype: 
 
 
 @given(passes, st.integers(11, 17), st.integers(11, 16), st.sampled_from((1, 2)))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_filters_of_filters(plan: list[tuple[bool, int, str]], h: int, w: int, parts: int) -> None:
     x = np.random.default_rng(h).normal(size=(parts * 64, h, w)).astype(np.float32)
     text = chain(plan, h, w, parts, "nl.float32")
