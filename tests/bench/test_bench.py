@@ -96,6 +96,7 @@ def test_a_start_that_hidden_inputs_find_wrong_is_said_to_be_so(tmp_path):
     assert all(warning in " ".join(answer.split()) for answer in answers)
 
 
+@pytest.mark.slow
 def test_check_says_what_the_command_says(tmp_path):
     async def work(bench, call):
         said = {}

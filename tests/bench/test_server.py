@@ -194,6 +194,7 @@ def test_a_client_that_dies_takes_its_server_and_the_work_with_it(bench):
                 os.kill(one, signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_two_clients_work_in_one_folder_at_a_time(bench):
     """Each has a server of its own; what one hands in the other has to beat."""
 

@@ -34,6 +34,7 @@ def kernel(tmp_path):
 GIVEN = "silu.py", "--reference", "silu_numpy.py", "--target", "trn1"
 
 
+@pytest.mark.slow
 def test_advice_is_carried_out_judged_and_shown_or_said_to_be_an_edit_by_hand(kernel):
     printed = accelopt("profile", *GIVEN, folder=kernel)
     listed = re.findall(r"^ (\d)\. ([\d.]+) to ([\d.]+) ms (written|what-if)", printed, re.M)

@@ -67,6 +67,7 @@ def area(curve):
     return sum(log(ms) if ms < inf else 3.0 for ms in curve)
 
 
+@pytest.mark.slow
 def test_experts_come_within_5_percent_in_30_evaluations_and_beat_random():
     needed, better = [], 0
     for seed in SEEDS:

@@ -185,6 +185,7 @@ def test_random_programs_agree_with_the_plain_executor(threads: int, data: st.Da
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.slow
 def test_programs_of_a_grid_give_the_same_by_one_thread_and_by_several() -> None:
     """Each program has tiles and constants of its own; all read the argument, and constants that are
     declared around the grid (a public attention kernel keeps its masks so)."""
