@@ -138,7 +138,9 @@ def counted(folder, strategy, evaluations, window=4, workers=2, seconds=0.0, ite
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("evaluations", [1, 6, pytest.param(23, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "evaluations", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (6, 23))]
+)
 def test_evaluations_bound_what_tools_try_out_too(tmp_path, strategy, evaluations):
     judged, outcome, said = counted(tmp_path / "a", strategy, evaluations)
     assert len(judged) - 1 <= evaluations  # the baseline is free

@@ -3,6 +3,8 @@
 import gc
 import weakref
 
+import pytest
+
 from accelopt.sim.garbage_collection import collector_paused
 
 
@@ -25,6 +27,7 @@ def test_a_collector_that_was_off_stays_off():
         gc.enable()
 
 
+@pytest.mark.slow
 def test_garbage_is_still_found():
     class Node:
         """Something that can refer to itself."""

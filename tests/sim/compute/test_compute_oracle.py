@@ -173,7 +173,7 @@ VALUES = np.arange(8 * ROWS * COLUMNS, dtype=np.float32).reshape(8, ROWS, COLUMN
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(data=st.data())
 def test_random_programs_agree_with_the_plain_executor(threads: int, data: st.DataObject) -> None:
     writer = Writer(data)

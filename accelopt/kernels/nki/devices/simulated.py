@@ -67,9 +67,9 @@ TRACING = (
     *sorted({*ALIASES.values(), *STANDALONE.values()}),
     "ml_dtypes",
 )
+"""What a child has imported when it is ready to trace kernels."""
 WARM = ("accelopt.kernels.nki.inspection", "accelopt.kernels.nki.jobs", *TRACING)
 """What a process has imported when it is ready to inspect kernels and to judge them."""
-"""What a child has imported when it is ready to trace kernels."""
 
 
 class SimulatedDevice:

@@ -53,11 +53,11 @@ from accelopt.time_limits import LIFT_SECONDS
 
 LARGEST = 3e38
 """In place of infinity: exp of its negative is 0, and it is a number of fp32."""
-FORM_BYTES = 12 << 30
-FORM = "accelopt.kernels.nki.rescheduling.lifted_reference:form_job"
+TRACING_BYTES = 12 << 30
+TRACING = "accelopt.kernels.nki.rescheduling.lifted_reference:tracing_job"
 
 
-class Form(Row):
+class TracedReference(Row):
     """What a reference computes for a kernel: the `algorithms` as JSON with each of the `numbers` in the place of plain
     arguments, and what is asked of the others; `refusal` says why there is none."""
 
@@ -90,12 +90,15 @@ def reference_of_kernel(
     payload = {"reference": str(reference.resolve()), "parameters": [*given], "dialect": dialect,
                "target": target, "shapes": [one.given for one in results]}  # fmt: skip
     key = content_key(read_text(reference), repr(payload), str(seconds), package_key())
-    found = shelf.find_row("forms", key, Form) if shelf else None
+    found = shelf.find_row("references", key, TracedReference) if shelf else None
     if found is None:
-        made = perform(Call(FORM, payload, seconds, FORM_BYTES, warm=WARM), Form, threads=1)
-        found = Form(refusal=made.message) if isinstance(made, Fault) else made
+        call = Call(TRACING, payload, seconds, TRACING_BYTES, warm=WARM)
+        made = perform(call, TracedReference, threads=1)
+        if isinstance(made, Fault):  # which the next run may not meet
+            raise NotLifted(made.message)
+        found = made
         if shelf:
-            shelf.put_row("forms", key, Form, found)
+            shelf.put_row("references", key, TracedReference, found)
     if found.refusal:
         raise NotLifted(found.refusal)
     left = PlainArguments({n: f for n, f in plain.facts.items() if n not in given}, *plain[1:])
@@ -160,26 +163,21 @@ def _with_results(algorithm: ir.Algorithm, results: Sequence[_Result]) -> ir.Alg
     return replace(algorithm, outputs=tuple(outputs))
 
 
-def form_job(payload: Mapping[str, Any]) -> Form:
+def tracing_job(payload: Mapping[str, Any]) -> TracedReference:
     """The work of a child process, which runs the reference."""
     try:
         problem = Reference(Path(payload["reference"]))
         inputs = problem.inputs(0)
         given = problem.kernel_inputs(inputs)
         lifted = lifted_reference(
-            problem.path,
-            inputs,
-            given,
-            payload["dialect"],
-            payload["target"],
-            "kernel",
+            problem.path, inputs, given, payload["dialect"], payload["target"], "kernel",
             payload["parameters"],
-        )
+        )  # fmt: skip
         _refuse_moved_results(problem, lifted.algorithm, payload["shapes"])
     except (ConfigError, KernelFailure, *FAULTS) as refusal:
-        return Form(refusal=str(refusal))
+        return TracedReference(refusal=str(refusal))
     every = (lifted, *lifted.twins)
-    return Form(
+    return TracedReference(
         algorithms=tuple(one.algorithm.to_json() for one in every),
         numbers=tuple({n: v for v, n in one.interface.numbers.items()} for one in every),
         asserts=lifted.interface.asserts,

@@ -200,6 +200,7 @@ def test_an_attention_is_one_kernel_that_ends_at_the_diagonal():
     assert "_finite" in before and ">= 0" not in before
 
 
+@pytest.mark.slow
 def test_rows_of_ragged_lengths_are_stored_where_the_lengths_say():
     """Evidence: programs without a row end, walks end at the last key that the tile's last row sees, and a row is
     stored at its sequence's start and its own place. The start's results are `torch.empty`: behind the last row
