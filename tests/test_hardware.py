@@ -22,7 +22,6 @@ SMALL = 200.0
 ELSEWHERE = {
     "agents": "sizes of texts",
     "kernels/triton": "sizes of tiles",
-    "sim/timing/compiler_constants.py": "the compiler's numbers",
 }
 
 
