@@ -29,7 +29,7 @@ _ASSUMED = {
     if one.source and name != "tensor_ramp_fraction"
 }
 TRN3 = TRN2.changed(
-    _ASSUMED | _TABLE["trn3"],
+    {**_ASSUMED, **_TABLE["trn3"]},
     name="trn3",
     calibration="from documentation only: nothing was measured on trn3, trn2's rates are assumed",
 )

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import csv
 import operator
 from ast import literal_eval
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from importlib.resources import files
 from math import inf
 from typing import Any, Literal, NamedTuple, Self, cast
+
+from accelopt.tables import rows_of
 
 Evidence = Literal["documented", "measured", "fitted", "assumed"]
 
@@ -38,8 +38,7 @@ Constants = Mapping[str, Constant]
 def constants_of(package: str, table: str) -> Mapping[str, Constants]:
     """The constants in a table of a package, by what they are of."""
     found: dict[str, dict[str, Constant]] = defaultdict(dict)
-    text = (files(package) / table).read_text(encoding="utf-8")
-    for row in csv.DictReader(text.splitlines()):
+    for row in rows_of(package, table):
         status = cast(Evidence, row["status"])
         source = Provenance(row["unit"], status, row["note"]) if status else None
         found[row["of"]][row["constant"]] = Constant(_value(row["value"]), source)
@@ -70,7 +69,7 @@ class Sourced:
         """Unit, status and note of a constant; KeyError for a name that is none."""
         return self.sources[name]
 
-    def changed(self, table: Constants | None = None, **told: Any) -> Self:
+    def changed(self, table: Constants | None = None, /, **told: Any) -> Self:
         """The same with other values; of those that come without, units and sources stay."""
         values = {name: one.value for name, one in (table or {}).items()}
         return replace(self, **told, **values, sources={**self.sources, **_sources(table or {})})
