@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import csv
-from importlib.resources import files
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parent
 
 
-def text_of(package: str, name: str) -> str:
-    """The text of a file of a package."""
-    return (files(package) / name).read_text(encoding="utf-8")
+def packaged_text(path: str) -> str:
+    """The text of a file of the package."""
+    return (PACKAGE / path).read_text(encoding="utf-8")
 
 
-def rows_of(package: str, table: str) -> list[dict[str, str]]:
-    """The rows of a CSV file of a package, by column."""
-    return list(csv.DictReader(text_of(package, table).splitlines()))
+def packaged_table(path: str) -> list[dict[str, str]]:
+    """The rows of a CSV file of the package, by column."""
+    return list(csv.DictReader(packaged_text(path).splitlines()))

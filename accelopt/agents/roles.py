@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from accelopt.agents.prompts import PromptPair, read_names, read_text
 from accelopt.evaluation import Row
-from accelopt.tables import rows_of
+from accelopt.tables import packaged_table
 
 ModelRole = Literal[
     "planner",
@@ -62,7 +62,7 @@ class Role(Row):
 
 
 ROLES: Mapping[str, Role] = {
-    row.pop("role"): Role.read(row) for row in rows_of(__package__, "roles.csv")
+    row.pop("role"): Role.read(row) for row in packaged_table("agents/roles.csv")
 }
 
 

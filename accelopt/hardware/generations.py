@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from accelopt.hardware.neuroncore import Hardware, constants_of
 
-_TABLE = constants_of(__package__, "neuroncores.csv")
+_TABLE = constants_of("hardware/neuroncores.csv")
 
 TRN1 = Hardware.stated(
     _TABLE["trn1"],

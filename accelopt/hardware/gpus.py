@@ -43,7 +43,7 @@ class GPU(Sourced):
         return clock * self.special_results_per_clock
 
 
-_TABLE = constants_of(__package__, "gpus.csv")
+_TABLE = constants_of("hardware/gpus.csv")
 H200 = GPU.stated(_TABLE["h200"], name="NVIDIA H200")
 H100 = H200.changed(_TABLE["h100"], name="NVIDIA H100 80GB HBM3")
 A100 = H200.changed(_TABLE["a100"], name="NVIDIA A100-SXM4-80GB")

@@ -11,7 +11,7 @@ from functools import reduce
 from math import inf
 from typing import Any, Literal, NamedTuple, Self, cast
 
-from accelopt.tables import rows_of
+from accelopt.tables import packaged_table
 
 Evidence = Literal["documented", "measured", "fitted", "assumed"]
 
@@ -35,10 +35,10 @@ class Constant(NamedTuple):
 Constants = Mapping[str, Constant]
 
 
-def constants_of(package: str, table: str) -> Mapping[str, Constants]:
-    """The constants in a table of a package, by what they are of."""
+def constants_of(table: str) -> Mapping[str, Constants]:
+    """The constants in a table of the package, by what they are of."""
     found: dict[str, dict[str, Constant]] = defaultdict(dict)
-    for row in rows_of(package, table):
+    for row in packaged_table(table):
         status = cast(Evidence, row["status"])
         source = Provenance(row["unit"], status, row["note"]) if status else None
         found[row["of"]][row["constant"]] = Constant(_value(row["value"]), source)

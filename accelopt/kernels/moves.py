@@ -13,7 +13,7 @@ from importlib import import_module
 from inspect import getdoc
 from typing import NamedTuple
 
-from accelopt.tables import rows_of
+from accelopt.tables import packaged_table
 
 
 class Method(NamedTuple):
@@ -38,7 +38,7 @@ METHODS = {
     row["method"]: Method(
         row["language"], tuple(row["touches"].split()), row["place"], row["by_model"]
     )
-    for row in rows_of("accelopt.kernels", "methods.csv")
+    for row in packaged_table("kernels/methods.csv")
 }
 
 

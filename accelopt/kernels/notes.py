@@ -7,12 +7,12 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 
-from accelopt.tables import text_of
+from accelopt.tables import packaged_text
 
 
-def notes_in(package: str, file: str) -> dict[str, str]:
+def notes_in(path: str) -> dict[str, str]:
     """The notes in a file of a package, by name."""
-    notes: dict[str, str] = json.loads(text_of(package, file))
+    notes: dict[str, str] = json.loads(packaged_text(path))
     return notes
 
 

@@ -18,7 +18,7 @@ import csv
 from collections.abc import Mapping
 from pathlib import Path
 
-from accelopt.tables import rows_of
+from accelopt.tables import packaged_table
 
 FILES = (
     "trn1_nkibench",
@@ -50,4 +50,4 @@ def rows(name: str) -> list[dict[str, str]]:
     """The rows of one of the files, by column; ValueError for a name that is none."""
     if name not in FILES:
         raise ValueError(f"no measured data {name!r}; there are {', '.join(FILES)}")
-    return rows_of(__name__, f"{name}.csv")
+    return packaged_table(f"measured/{name}.csv")

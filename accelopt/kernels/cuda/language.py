@@ -18,7 +18,7 @@ class Cuda(Solutions):
     """Solutions whose work is done by kernels in CUDA C++."""
 
     name = "cuda"
-    notes = notes_in(__package__, "notes.json")
+    notes = notes_in("kernels/cuda/notes.json")
     work = "by the kernels of its own sources"
     compiled_with = ()
     may_name = (

@@ -15,7 +15,7 @@ from importlib import import_module
 
 from accelopt.kernels.notes import note_on, notes_in
 from accelopt.sim.dialects.dialect import Dialect
-from accelopt.tables import text_of
+from accelopt.tables import packaged_text
 
 PACKAGES: dict[Dialect, str] = {
     "neuronxcc": "accelopt.sim.dialects.neuronxcc",
@@ -46,7 +46,7 @@ UNLIKE_PROSE = re.compile(r"\b\w+_\w+\b")
 
 def language(dialect: Dialect, target: str) -> str:
     """What to know of a dialect; its first paragraph says which one it is."""
-    return text_of(__package__, f"notes/{dialect}.txt").strip().replace("{target}", target)
+    return packaged_text(f"kernels/nki/notes/{dialect}.txt").strip().replace("{target}", target)
 
 
 def describe(name: str, dialect: Dialect = "neuronxcc") -> str:
@@ -118,10 +118,10 @@ def _value(name: str, dialect: Dialect) -> object:
 def _notes(dialect: Dialect) -> dict[str, str]:
     """The notes by name: those of `neuronxcc`, and for `nki` those of its own names, where a note of its
     own takes the place of the other's; of instructions without one what the core itself says."""
-    notes = notes_in(__package__, "notes/names.json")
+    notes = notes_in("kernels/nki/notes/names.json")
     if dialect == "nki":
         shared = {name: note for name, note in notes.items() if _value(name, dialect) is not None}
-        notes = {**shared, **notes_in(__package__, "notes/nki.json")}
+        notes = {**shared, **notes_in("kernels/nki/notes/nki.json")}
     isa = import_module(f"{PACKAGES[dialect]}.isa")
     said = {f"nisa.{name}": inspect.getdoc(getattr(isa, name)) for name in isa.__all__}
     return {**notes, **{name: text for name, text in said.items() if text and name not in notes}}

@@ -25,7 +25,7 @@ from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.kernel_function import kernel_entry
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.sim.dialects.dialect import dialect_of_source
-from accelopt.tables import text_of
+from accelopt.tables import packaged_text
 
 Framework = Literal["torch", "jax"]
 MOST_AXES = 5
@@ -313,4 +313,4 @@ def _test(made: Operation, framework: Framework) -> str:
 
 
 def _template(name: str) -> str:
-    return text_of("accelopt.kernels.nki", f"export/{name}.txt")
+    return packaged_text(f"kernels/nki/export/{name}.txt")

@@ -39,7 +39,7 @@ class Triton(Solutions):
     """Solutions whose work is done by Triton kernels."""
 
     name = "triton"
-    notes = notes_in(__package__, "notes.json")
+    notes = notes_in("kernels/triton/notes.json")
     work = "by Triton kernels"
 
     def __init__(self, pool: Pool, options: LanguageOptions) -> None:

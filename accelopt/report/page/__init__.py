@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 from accelopt.report.diffs import DiffRow, side_by_side
 from accelopt.report.figures import STYLE, drawn
 from accelopt.report.story import Portrait, ProblemStory, Story, StoryStep
-from accelopt.tables import text_of
+from accelopt.tables import packaged_text
 
 REPORT = "report.html"  # in the folder of a run
 
@@ -56,7 +55,7 @@ def page(stories: Sequence[Story]) -> str:
     from markupsafe import Markup
 
     environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(partial(text_of, __package__)), autoescape=True, trim_blocks=True,
+        loader=jinja2.FunctionLoader(lambda name: packaged_text(f"report/page/{name}")), autoescape=True, trim_blocks=True,
         lstrip_blocks=True, undefined=jinja2.StrictUndefined,
     )  # fmt: skip
     environment.filters["ms"] = lambda value: "" if value is None else f"{value:.4g} ms"

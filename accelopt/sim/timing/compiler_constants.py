@@ -36,7 +36,7 @@ class CompilerBounds(Sourced):
     lookahead: tuple[int, ...]
 
 
-_TABLE = constants_of(__package__, "compilers.csv")
+_TABLE = constants_of("sim/timing/compilers.csv")
 COMPILER_BOUNDS = CompilerBounds.stated(_TABLE["2.21"])
 COMPILERS: Mapping[str, CompilerBounds] = {
     "2.21": COMPILER_BOUNDS,

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from accelopt.evaluation import Row
-from accelopt.tables import rows_of
+from accelopt.tables import packaged_table
 
-_TABLE = rows_of(__package__, "metrics.csv")
+_TABLE = packaged_table("kernels/gpu/profiling/metrics.csv")
 SECTIONS: dict[str, dict[str, str]] = {row["section"]: {} for row in _TABLE}
 for _row in _TABLE:
     SECTIONS[_row["section"]][_row["name"]] = _row["metric"]

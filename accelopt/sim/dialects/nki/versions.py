@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from accelopt.sim.call_sites import running_line
 from accelopt.sim.errors import KernelError, SourceLine
 from accelopt.sim.tracer import active
-from accelopt.tables import rows_of
+from accelopt.tables import packaged_table
 
 RELEASES = {"0.3": "2.29", "0.4": "2.30", "0.5": "2.31", "0.6": "2.32", "0.7": "2.33"}
 """The SDK of each version that is understood, the oldest first."""
@@ -36,7 +36,7 @@ def changes(change: str) -> dict[str, Change]:
     """What was `added` or `removed`, by name."""
     return {
         row["name"]: Change(row["version"], row["advice"], row["tells"] == "yes")
-        for row in rows_of(__package__, "versions.csv")
+        for row in packaged_table("sim/dialects/nki/versions.csv")
         if row["change"] == change
     }
 
