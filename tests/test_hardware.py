@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 import accelopt
-from accelopt.hardware import TARGETS, Hardware, Sourced
+from accelopt.hardware import TARGETS, Hardware
 from accelopt.hardware.gpus import GPUS
+from accelopt.hardware.neuroncore import Sourced
 
 ROOT = Path(accelopt.__file__).parent
 TABLES = {*(ROOT / "hardware").glob("*.py")}
