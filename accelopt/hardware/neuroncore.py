@@ -198,9 +198,28 @@ class Hardware(Sourced):
         return max(self.peak_dma_bytes * 1e-9, self.dma_peak_bytes_per_ns)
 
     @property
+    def reads_in_turn(self) -> bool:
+        """Whether the Vector engine reads two tiles in SBUF one after the other."""
+        return self.two_input_cycles_per_element > self.vector_cycles_per_element
+
+    @property
     def fastest_vector_mode(self) -> int:
         """By how much the Vector engine's fastest mode takes elements faster than fp32's."""
         return 4 if self.vector_fast_modes else 1
+
+    def matmul_cycles(self, rows: int, columns: int, slow: bool) -> float:
+        """One pass of the Tensor engine: `rows` moving rows past `columns` stationary columns, whose load nothing
+        hides in part; `slow` at the rate of fp32."""
+        per_row = self.fp32_matmul_cycles_per_row if slow else self.matmul_cycles_per_row
+        exposed = self.fp32_exposed_load if slow else self.exposed_load
+        load = exposed * columns + self.matmul_pass_overhead_cycles
+        return max(per_row * rows, self.minimum_matmul_cycles) + load
+
+    def matmul_ns(self, rows: int, columns: int, dtype: str = "float32") -> float:
+        """All passes of a product of such operands."""
+        slow = dtype == "float32"
+        passes = self.fp32_matmul_passes if slow else 1
+        return passes * self.matmul_cycles(rows, columns, slow) / self.tensor_ghz
 
     def ghz(self, engine: str) -> float:
         """The clock of one of the four compute engines, or of the sequencers (assumed)."""

@@ -11,7 +11,6 @@ from accelopt.algorithm.index import Axis
 from accelopt.algorithm.linear import row_major
 from accelopt.hardware import Hardware
 from accelopt.kernels.nki.nests.axis_positions import START, At, FreeNames, Span, variable
-from accelopt.kernels.nki.nests.matmul_time import matmul_ns
 from accelopt.kernels.nki.nests.nest import NotNested, evenly
 from accelopt.kernels.nki.nests.places import Block, Round, View, Where
 from accelopt.kernels.nki.nests.selection import Selection, is_positive_part
@@ -227,6 +226,11 @@ class Instructions(Loops):
         """Nanoseconds of the Scalar engine for elements a partition."""
         return (width + self.spec.access_cycles) / self.spec.scalar_ghz
 
+    def gpsimd_ns(self, width: int) -> float:
+        """Nanoseconds of GpSimd for elements a partition."""
+        cycles = self.spec.gpsimd_start_cycles + self.spec.gpsimd_cycles_per_element * width
+        return cycles / self.spec.gpsimd_ghz
+
     def issue(
         self, where: Where, axes: Sequence[Axis], views: Sequence[View],
         write: Callable[[str, list[str], int], tuple[Form, ...]],
@@ -287,7 +291,7 @@ class Instructions(Loops):
         rows, width = shape
         data = self.text.inside(source.tile, rows, source.offset, [width], [step])
         dst = self.text.inside(into.tile, width, into.offset, [rows], [1])
-        ns = matmul_ns(self.spec, rows, width, source.tile.dtype)
+        ns = self.spec.matmul_ns(rows, width, source.tile.dtype)
         self.put("", Form(self.text.transposed(dst, data), "tensor", ns))
 
     def fill(
@@ -300,8 +304,7 @@ class Instructions(Loops):
         width, shape = math.prod(sizes), (tile.partitions, *sizes)
         dst = self.text.inside(tile, tile.partitions, offset, sizes, steps)
         text = self.text.filled(dst, shape, number, tile.dtype, engine)
-        cycles = self.spec.gpsimd_start_cycles + self.spec.gpsimd_cycles_per_element * width
-        ns = cycles / self.spec.gpsimd_ghz if zeros else self.vector_ns(width)
+        ns = self.gpsimd_ns(width) if zeros else self.vector_ns(width)
         self.put("", Form(text, engine or "vector", ns))
 
     def column(self, view: View, rows: int) -> str:
@@ -315,8 +318,7 @@ class Instructions(Loops):
         text, said = f"data1={given[0]}, data2={given[1]}, op={name}", self.said(*views)
         fast = any(view.tile.psum or view.tile.spread for view in views[1:])
         cycles = (1.0 if fast else self.spec.two_input_cycles_per_element) * width
-        slow = self.spec.gpsimd_start_cycles + self.spec.gpsimd_cycles_per_element * width
-        engines = [("vector", self.vector_ns(int(cycles))), ("gpsimd", slow / self.spec.gpsimd_ghz)]
+        engines = [("vector", self.vector_ns(int(cycles))), ("gpsimd", self.gpsimd_ns(width))]
         if name == "nl.power":
             del engines[0]
         elif self.spec.vector_gpsimd_exclusive:  # one waits for the other
@@ -420,10 +422,7 @@ class Instructions(Loops):
                     made = self.text.selected(
                         dst, data, "0.0", rows, START, row, [rows], [step], dtype
                     )
-                    cycles = (
-                        self.spec.gpsimd_start_cycles + self.spec.gpsimd_cycles_per_element * rows
-                    )
-                    self.put("", Form(made, "gpsimd", cycles / self.spec.gpsimd_ghz))
+                    self.put("", Form(made, "gpsimd", self.gpsimd_ns(rows)))
                     data = dst
                 self.blocks[0].values[key] = View(tile, At(), {})
         return f"{self.blocks[0].values[key].tile.name}[...]"

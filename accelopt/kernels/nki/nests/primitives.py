@@ -263,7 +263,7 @@ class Beside(_Primitive):
     engine: Literal["scalar", "tensor", "none"]
 
     def _changed(self, given: _Given) -> Nest:
-        if not reads_in_turn(given.target):
+        if not TARGETS[given.target].reads_in_turn:
             raise NotNested(f"{self.definition} takes two tiles in SBUF at once on {given.target}")
         chosen = "" if self.engine == "none" else self.engine
         return given.nest.but(beside=_entered(given.nest.beside, self.definition, chosen))
@@ -750,12 +750,6 @@ def across_partitions(
     return list(found)
 
 
-def reads_in_turn(target: str) -> bool:
-    """Whether the Vector engine reads two tiles in SBUF one after the other."""
-    spec = TARGETS[target]
-    return spec.two_input_cycles_per_element > spec.vector_cycles_per_element
-
-
 def read_late(algorithm: ir.Algorithm, nest: Nest) -> set[str]:
     """The inputs that one definition alone reads, in no first stage: they may be brought while others work."""
     definitions = ready(algorithm, nest).definitions
@@ -809,7 +803,7 @@ def neighbours(algorithm: ir.Algorithm, nest: Nest, target: str = "trn1") -> Ite
                 yield Skip(definition=name, axes=(axis.name,))
         for member in stage.members[1:]:
             yield Apart(definition=member)
-        if reads_in_turn(target):
+        if TARGETS[target].reads_in_turn:
             for member in stage.members:
                 for engine in BESIDE:
                     if engine != dict(nest.beside).get(member, "none"):

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from accelopt.algorithm.ir import Algorithm, axes_of
+from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.nests.lowering import Interface, lower_nest
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, product_in, ready
 from accelopt.kernels.nki.nests.pricing import Prices
@@ -18,7 +19,6 @@ from accelopt.kernels.nki.nests.primitives import (
     changed,
     neighbours,
     read_late,
-    reads_in_turn,
     rows_read,
 )
 from accelopt.kernels.nki.nests.starts import on_two_cores, starting_nests, with_sums_in_runs
@@ -168,7 +168,7 @@ class NestSearch:
         if not self.found.timed:
             return
         self.time_with(static=True)
-        if reads_in_turn(self.target):
+        if TARGETS[self.target].reads_in_turn:
             self.time(
                 self.priced(with_tiles_beside(t.nest, by) for t in self.fastest() for by in BESIDE)
             )

@@ -26,7 +26,6 @@ from accelopt.kernels.nki.nests.computed_together import (
 )
 from accelopt.kernels.nki.nests.diagonals import diagonals, with_diagonals
 from accelopt.kernels.nki.nests.matmul_operands import STARTS
-from accelopt.kernels.nki.nests.matmul_time import matmul_ns
 from accelopt.kernels.nki.nests.nest import (
     PLAIN,
     Nest,
@@ -158,7 +157,7 @@ def _is_faster(algorithm: ir.Algorithm, pair: tuple[str, str], target: str) -> b
     found = Reading(replace(algorithm, definitions=tuple(products))).meanings.values()
     formats = [meaning.product.dtype for meaning in found if meaning.product]
     vector = ROUND * spec.two_input_cycles_per_element / spec.vector_ghz
-    return all(matmul_ns(spec, ROUND, spec.partitions, dtype) < vector for dtype in formats)
+    return all(spec.matmul_ns(ROUND, spec.partitions, dtype) < vector for dtype in formats)
 
 
 def _starting(
