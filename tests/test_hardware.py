@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
@@ -65,8 +66,10 @@ def literals(tree: ast.AST) -> Iterator[tuple[int, float]]:
 
 @pytest.mark.parametrize("machine", [*TARGETS.values(), *GPUS.values()], ids=lambda one: one.name)
 def test_every_constant_has_unit_source_and_status(machine: Sourced):
+    kinds = get_type_hints(type(machine))
     for name in machine.constants():
-        source = machine.source(name)
+        source, kind = machine.source(name), kinds[name]
+        assert isinstance(getattr(machine, name), (int, float) if kind is float else kind)
         assert source.unit and source.note
         assert source.status in ("documented", "measured", "fitted", "assumed")
 
