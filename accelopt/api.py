@@ -45,7 +45,7 @@ from accelopt.stages.run import Outcome
 from accelopt.stages.run_setup import open_run
 from accelopt.stages.run_story import story_of
 from accelopt.stages.workshop import Workshop
-from accelopt.store import came_to_something, read_text, write_atomically
+from accelopt.store import came_to_something, existing, read_text, write_atomically
 from accelopt.time_limits import WRITE_SECONDS
 
 if TYPE_CHECKING:
@@ -158,8 +158,7 @@ def _written(
     if dialect not in DEFAULT_TARGETS:
         raise ConfigError(f"no dialect {dialect!r}; there are {', '.join(DEFAULT_TARGETS)}")
     for path in files.values():
-        if not Path(path).is_file():
-            raise ConfigError(f"{path} is not a file")
+        existing(path)
     target = target_of(Path(machine), target) if machine else target or DEFAULT_TARGETS[dialect]
     if target not in TARGETS:
         raise ConfigError(f"no target {target!r}; there are {', '.join(TARGETS)}")
@@ -230,24 +229,19 @@ def starting_case(
         return case
     if definition is None or workload is None or reference is not None:
         raise ConfigError("a Triton solution needs --definition and --workload, no --reference")
-    for path in (kernel, definition, workload):
-        if not path.is_file():
-            raise ConfigError(f"{path} is not a file")
+    kernel, definition, workload = map(existing, (kernel, definition, workload))
     return case_of(definition.resolve(), kernel.resolve(), workload.resolve())
 
 
 def own_kernel(kernel: Path, reference: Path) -> Case:
     """A case of two files of one's own. Raises ConfigError when one is not there."""
-    for path in (kernel, reference):
-        if not path.is_file():
-            raise ConfigError(f"{path} is not a file")
     return Case(
         service_name=f"{kernel.stem}_ID0",
         case_name=kernel.stem,
         problem=kernel.stem,
         values={},
-        task=str(reference.resolve()),
-        kernel=str(kernel.resolve()),
+        kernel=str(existing(kernel).resolve()),
+        task=str(existing(reference).resolve()),
     )
 
 

@@ -8,13 +8,26 @@ import contextlib
 import contextvars
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
 from accelopt.errors import AcceloptError, internal_error
 from accelopt.time_limits import THREAD_SECONDS
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class Closing:
+    """What closes itself at the end of a `with` block."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave nothing open; once is enough."""
 
 
 def guarded(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -56,6 +56,10 @@ class Row(BaseModel):
     """A frozen record; unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+    def but(self, **fields: object) -> Self:
+        """The same with other values of some fields, which are not checked."""
+        return self.model_copy(update=fields)
 
 
 def faults(error: ValidationError) -> str:

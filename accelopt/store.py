@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from accelopt.concurrency import Closing
 from accelopt.errors import ConfigError, reason
 
 CONFIG_FORMAT = 2  # of a run's config.json: 1 had no `format`, and not all settings of today
@@ -50,6 +51,13 @@ def write_atomically(path: Path | str, content: str | bytes) -> None:
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
     _force_folder(path.parent)
+
+
+def existing(path: Path | str) -> Path:
+    """`path`. Raises ConfigError when it is not a file."""
+    if not Path(path).is_file():
+        raise ConfigError(f"{path} is not a file")
+    return Path(path)
 
 
 def read_text(path: Path | str, kind: str = "") -> str:
@@ -103,7 +111,7 @@ class Entry(NamedTuple):
     value: dict[str, object]
 
 
-class Journal:
+class Journal(Closing):
     """Results in the order they came, one JSON line each, appended and forced to disk at once.
 
     The last entry of a kind and key is the valid one. A line cut off by a kill is dropped when the
@@ -165,12 +173,6 @@ class Journal:
         """Let another process write."""
         self._file.close()
 
-    def __enter__(self) -> Journal:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
 
 def _flat(config: JsonObject, within: str = "") -> Iterator[tuple[str, object]]:
     """Settings by their names, those inside of others with dots."""
@@ -222,7 +224,7 @@ def _lock(file: IO[bytes], path: Path) -> None:
         ) from error
 
 
-class RunFolder:
+class RunFolder(Closing):
     """One run on disk: `journal.jsonl`, `config.json` as it was used, and files made from them."""
 
     def __init__(self, path: Path | str) -> None:
@@ -276,9 +278,3 @@ class RunFolder:
     def close(self) -> None:
         """Release the journal."""
         self.journal.close()
-
-    def __enter__(self) -> RunFolder:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

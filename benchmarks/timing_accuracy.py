@@ -102,7 +102,7 @@ def fitted(core: Hardware) -> list[str]:
     """The constants of a generation that the table marks as fitted."""
     return [
         name
-        for name in Hardware.constants()
+        for name in core.constants()
         if core.source(name).status == "fitted" and isinstance(getattr(core, name), float)
     ]
 

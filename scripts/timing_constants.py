@@ -5,9 +5,9 @@ from argparse import ArgumentParser, Namespace
 from math import isinf
 from pathlib import Path
 
-from accelopt.hardware import TARGETS, Hardware, Sourced
+from accelopt.hardware import TARGETS, TRN1, Hardware
 from accelopt.hardware.front_ends import FRONT_ENDS
-from accelopt.sim.timing.compiler_constants import COMPILERS, CompilerBounds
+from accelopt.sim.timing.compiler_constants import COMPILERS
 
 PAGE = Path(__file__).parents[1] / "docs" / "timing_constants.md"
 HEAD = """# Constants of the timing
@@ -32,8 +32,7 @@ def main(args: Namespace) -> None:
 def of_generation(core: Hardware) -> str:
     """One generation's section: a row for each constant."""
     rows = [
-        (f"`{name}`", said(getattr(core, name)), *sourced(core, name, core.name == "trn1"))
-        for name in core.constants()
+        (f"`{name}`", said(getattr(core, name)), *sourced(core, name)) for name in core.constants()
     ]
     heads = ("constant", "value", "unit", "status", "source")
     return f"## {core.name}\n\nNeuronCore-v{core.generation}, {core.calibration}.\n\n{table(heads, rows)}"
@@ -43,23 +42,23 @@ def of_compilers() -> str:
     """The bounds of every front end; the unit and source of the oldest one, and of others that differ."""
     oldest, *others = COMPILERS
     rows = []
-    for name in CompilerBounds.constants():
-        unit, status, source = sourced(COMPILERS[oldest], name, True)
+    for name in COMPILERS[oldest].constants():
+        of = COMPILERS[oldest].source(name)
+        source = of.note
         for version in others:
-            if name in COMPILERS[version].sources:
-                own = COMPILERS[version].source(name)
+            if (own := COMPILERS[version].source(name)) is not of:
                 source += f"; {version}: {own.status}, {own.note}"
         values = [said(getattr(bounds, name)) for bounds in COMPILERS.values()]
-        rows.append((f"`{name}`", *values, unit, status, source))
+        rows.append((f"`{name}`", *values, of.unit, of.status, source))
     releases = ", ".join(f"{version} for {one.releases}" for version, one in FRONT_ENDS.items())
     heads = ("constant", *COMPILERS, "unit", "status", "source")
     return f"## Front ends\n\n`--compiler`: {releases}.\n\n{table(heads, rows)}"
 
 
-def sourced(of: Sourced, name: str, own: bool) -> tuple[str, str, str]:
+def sourced(core: Hardware, name: str) -> tuple[str, str, str]:
     """Unit, status and note; where the note is trn1's, it says so."""
-    found = of.source(name)
-    note = found.note if own or name in of.sources else f"*trn1:* {found.note}"
+    found = core.source(name)
+    note = found.note if core is TRN1 or found is not TRN1.source(name) else f"*trn1:* {found.note}"
     return found.unit, found.status, note
 
 

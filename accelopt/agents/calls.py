@@ -45,6 +45,7 @@ class TokensSpent(CallFailed):
 
 
 NO_ANSWER = (CallFailed, BudgetExhausted)  # what leaves a role without an answer
+UNANSWERED = "the model did not answer"
 
 
 class Exchange(Row):

@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from accelopt.agents.calls import NO_ANSWER, Answer, Model
-from accelopt.agents.executor import UNANSWERED, Sheet, kernel_or_patched, no_sheet, shorten
+from accelopt.agents.calls import Answer, Model
+from accelopt.agents.executor import Sheet, kernel_or_patched, no_sheet, shorten
 from accelopt.agents.experience_text import lessons_text, outcome_text
 from accelopt.agents.prompts import bullet_list, quote, render_sections
 from accelopt.agents.proposer import Brief, GeneratedKernel, KernelView
@@ -75,8 +75,10 @@ class Developer:
             "times": _times(brief),
             "attempts": lessons_text(view.findings, view.recalled),
         }
-        found = await self._ask("generator", slots, view, brief.worker, draw=brief.rank)
-        asked = render_sections(self.prompts["generator"].user_template, slots)
+        prompt = self.prompts["generator"]  # workers on the same kernel are draws of one question
+        question = question_about(view, "generator", prompt, slots, brief.worker, draw=brief.rank)
+        found = await ask_and_read(self.models["generator"], question, lambda answer: answer)
+        asked = render_sections(prompt.user_template, slots)
         if not isinstance(found, Answer):
             return GeneratedKernel(
                 None, Plan(sentence=bottleneck.reason), "", found, failed=True, prompt=asked
@@ -125,20 +127,7 @@ class Developer:
     ) -> T | str:
         """What is read of an answer, for which may be asked twice, or why there is none."""
         asked = question_about(view, role, self.prompts[role], slots, *label)
-        try:
-            return await ask_and_read(self.models[role], asked, lambda answer: read(answer.text))
-        except NO_ANSWER as error:
-            return f"{UNANSWERED}: {error}"
-
-    async def _ask(
-        self, role: str, slots: dict[str, str], view: KernelView, *label: int, draw: int = 0
-    ) -> Answer | str:
-        """The answer, or why there is none. Workers on the same kernel are draws of one question."""
-        asked = question_about(view, role, self.prompts[role], slots, *label, draw=draw)
-        try:
-            return await self.models[role].ask(asked)
-        except NO_ANSWER as error:
-            return f"{UNANSWERED}: {error}"
+        return await ask_and_read(self.models[role], asked, lambda answer: read(answer.text))
 
     def _material(self, view: KernelView) -> dict[str, str]:
         found = view.diagnosis.bottlenecks if view.diagnosis else ()

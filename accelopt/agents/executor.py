@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from accelopt.agents.calls import NO_ANSWER, Model, Question
+from accelopt.agents.calls import NO_ANSWER, UNANSWERED, Model, Question
 from accelopt.agents.experience_text import experiences_text
 from accelopt.agents.model_tools import Toolbox, ToolSession
 from accelopt.agents.planner import tools_text
@@ -23,7 +23,6 @@ from accelopt.kernel_source import (
 from accelopt.nodes import Change, Plan
 from accelopt.replies import kernel_in, kernel_like
 
-UNANSWERED = "the model did not answer"
 NO_BLOCK = "the reply held no code block with the kernel"
 LONGEST_ERROR = 6000  # characters of a tool's message; its end says most
 MOST_EXPERIENCES = 3

@@ -6,8 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import cast
 
-from accelopt.agents.calls import NO_ANSWER, Answer, Model, Question
-from accelopt.agents.executor import UNANSWERED
+from accelopt.agents.calls import Answer, Model, Question
 from accelopt.agents.prompts import PromptPair, bullet_list, quote_words
 from accelopt.agents.proposer import KernelView, Proposed
 from accelopt.agents.questions import ask_and_read, kernel_slots, question
@@ -47,10 +46,7 @@ class ExpertModel:
                 return f"{job.focus} proposed what was tried: {json.dumps(space.changes(values))}"
             return values
 
-        try:
-            found = await ask_and_read(self.model, self.question(job, space, view), read)
-        except NO_ANSWER as error:
-            return Proposed(None, f"{UNANSWERED}: {error}")
+        found = await ask_and_read(self.model, self.question(job, space, view), read)
         return Proposed(None, found) if isinstance(found, str) else Proposed(found)
 
     def question(self, job: Job, space: Space, view: KernelView) -> Question:

@@ -7,8 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from accelopt.agents.analysis_tools import FUNCTIONS, MOST_TURNS
-from accelopt.agents.calls import NO_ANSWER, Answer, Model, Question, Tool
-from accelopt.agents.executor import UNANSWERED
+from accelopt.agents.calls import Answer, Model, Question, Tool
 from accelopt.agents.planner import tried_list
 from accelopt.agents.prompts import bullet_list
 from accelopt.agents.proposer import LONGEST_DETAIL, KernelView, Listed, WrittenKernel
@@ -42,21 +41,14 @@ class Lister:
         question = self.question(view, most, methods)
         tools = () if self.tools is None else await self.tools(view)
         limit = MOST_TURNS if tools else 0
-        try:
-            found = await ask_and_read(
-                self.lister,
-                question,
-                lambda answer: read_candidates(answer.text, view.kernel),
-                tools,
-                limit,
-            )
-        except NO_ANSWER as error:
-            return Listed(reason=f"{UNANSWERED}: {error}")
-        return (
-            Listed(reason=found)
-            if isinstance(found, str)
-            else found._replace(candidates=found.candidates[:most])
-        )
+
+        def read(answer: Answer) -> Listed | str:
+            return read_candidates(answer.text, view.kernel)
+
+        found = await ask_and_read(self.lister, question, read, tools, limit)
+        if isinstance(found, str):
+            return Listed(reason=found)
+        return found._replace(candidates=found.candidates[:most])
 
     def question(self, view: KernelView, most: int, methods: Mapping[str, str]) -> Question:
         """The prompt: measurements, then structure, then what to edit; the kernel in view alone."""
@@ -92,10 +84,7 @@ class Lister:
             found = rows_in(json_in(answer.text), "steps")
             return found if any(isinstance(row.get("index"), int) for row in found) else NO_STEPS
 
-        try:
-            found = await ask_and_read(self.relabeler, question, read)
-        except NO_ANSWER:
-            return ""
+        found = await ask_and_read(self.relabeler, question, read)
         return "" if isinstance(found, str) else json.dumps(found, default=str)
 
 

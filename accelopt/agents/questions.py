@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from accelopt.agents.calls import Answer, Model, Question, Tool
+from accelopt.agents.calls import NO_ANSWER, UNANSWERED, Answer, Model, Question, Tool
 from accelopt.agents.experience_text import lessons_text, with_experiences
 from accelopt.agents.prompts import (
     PromptPair,
@@ -81,12 +81,15 @@ async def ask_and_read(
     limit: int = 0,
 ) -> T | str:
     """What `read` makes of the answer. Where that is a sentence on what could not be read, the model is
-    told it and asked once more. Raises what asking raises."""
-    found = read(await model.ask(question, tools, limit))
-    if isinstance(found, str):
-        again = f"{question.user}\n\n{UNREAD.format(found)}"
-        asked = question._replace(label=f"{question.label}/again", user=again)
-        found = read(await model.ask(asked, tools, limit))
+    told it and asked once more. Without an answer the sentence that says so."""
+    try:
+        found = read(await model.ask(question, tools, limit))
+        if isinstance(found, str):
+            again = f"{question.user}\n\n{UNREAD.format(found)}"
+            asked = question._replace(label=f"{question.label}/again", user=again)
+            found = read(await model.ask(asked, tools, limit))
+    except NO_ANSWER as error:
+        return f"{UNANSWERED}: {error}"
     return found
 
 

@@ -1,4 +1,4 @@
-"""The roles of a run as a table: what each is asked from which prompts, by whose model and how it is
+"""The roles of a run as a table, `roles.csv`: what each is asked from which prompts, by whose model and how it is
 sampled. The folders of prompts are our users' (`prompts/`, and one for each other language)."""
 
 from __future__ import annotations
@@ -6,9 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 from accelopt.agents.prompts import PromptPair, read_names, read_text
+from accelopt.evaluation import Row
+from accelopt.tables import packaged_table
 
 ModelRole = Literal[
     "planner",
@@ -25,7 +27,7 @@ ModelRole = Literal[
 MODEL_ROLES: tuple[ModelRole, ...] = get_args(ModelRole)
 
 
-class Role(NamedTuple):
+class Role(Row):
     """One question of a run.
 
     `model` is whose model answers, `fallbacks` whose where that has none. `folder`, `system` and
@@ -39,8 +41,8 @@ class Role(NamedTuple):
     model: ModelRole
     fallbacks: tuple[ModelRole, ...]
     folder: str
-    system: str = "base_prompt.txt"
-    template: str = "user_prompt_template.txt"
+    system: str = ""
+    template: str
     shared: bool = False
     knows_language: bool = False
     experiences: bool = False
@@ -48,87 +50,19 @@ class Role(NamedTuple):
     tokens: int | None = None
     temperatures: tuple[float | None, ...] = (None,)
 
+    @classmethod
+    def read(cls, row: Mapping[str, str]) -> Role:
+        """A row of `roles.csv`, where an empty cell says nothing."""
+        several = {name: row[name].split() for name in ("fallbacks", "temperatures")}
+        return cls.model_validate({name: cell for name, cell in {**row, **several}.items() if cell})
+
     def temperature(self, draw: int) -> float | None:
         """The temperature of draw number `draw`; None is the model's own."""
         return self.temperatures[draw % len(self.temperatures)]
 
 
-DEVELOPER = "developer_prompts"
-PLANNER_TEMPERATURES = (0.7, 1.0, 0.9, 1.1)
-
 ROLES: Mapping[str, Role] = {
-    "planner": Role(
-        "planner",
-        ("executor",),
-        "planner_prompts",
-        template="planner_prompt_template.txt",
-        experiences=True,
-        lessons=True,
-        temperatures=PLANNER_TEMPERATURES,
-    ),
-    "executor": Role(
-        "executor", ("planner",), "executor_prompts", lessons=True, temperatures=(0.7, 1.0, 0.4)
-    ),
-    "fixer": Role("fixer", ("executor", "planner"), "fixer_prompts", lessons=True),
-    "summarizer": Role("summarizer", ("planner", "executor"), "summarizer_prompts"),
-    "judge": Role(
-        "judge",
-        ("planner", "executor"),
-        DEVELOPER,
-        "judge_base.txt",
-        "judge.txt",
-        shared=True,
-        tokens=16_384,
-    ),
-    "generator": Role(
-        "executor",
-        ("planner",),
-        DEVELOPER,
-        "",
-        "generate.txt",
-        shared=True,
-        knows_language=True,
-        tokens=24_576,
-        temperatures=PLANNER_TEMPERATURES,
-    ),
-    "reflector": Role(
-        "reflector",
-        ("planner", "executor"),
-        DEVELOPER,
-        "reflect_base.txt",
-        "reflect.txt",
-        shared=True,
-        tokens=2_048,
-    ),
-    "agent": Role(
-        "executor",
-        ("planner",),
-        "agent_prompts",
-        shared=True,
-        experiences=True,
-        lessons=True,
-        tokens=16_384,
-    ),
-    "lister": Role(
-        "lister",
-        ("planner", "executor"),
-        "lister_prompts",
-        shared=True,
-        knows_language=True,
-        lessons=True,
-        tokens=32_768,
-    ),
-    "relabeler": Role(
-        "relabeler", ("planner", "executor"), "relabeler_prompts", shared=True, tokens=2_048
-    ),
-    "expert": Role(
-        "expert",
-        ("planner", "executor"),
-        "expert_prompts",
-        shared=True,
-        tokens=1_024,
-        temperatures=(0.7,),
-    ),
+    row.pop("role"): Role.read(row) for row in packaged_table("agents/roles.csv")
 }
 
 

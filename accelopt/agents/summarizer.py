@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from accelopt.agents.calls import NO_ANSWER, Answer, Model
+from accelopt.agents.calls import Answer, Model
 from accelopt.agents.prompts import PromptPair, quote
 from accelopt.agents.proposer import SlowFastPair
 from accelopt.agents.questions import ask_and_read, question
@@ -44,10 +44,7 @@ class Summarizer:
             title, text = _titled(answer.text)
             return pair.learned(f"**{title}**", text, raw) if title else NO_TITLE
 
-        try:
-            found = await ask_and_read(self.model, asked, read)
-        except NO_ANSWER as error:
-            return pair.learned("", raw=str(error))
+        found = await ask_and_read(self.model, asked, read)
         return pair.learned("", raw=found) if isinstance(found, str) else found
 
 

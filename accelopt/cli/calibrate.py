@@ -260,7 +260,7 @@ def unseen(core: Hardware, found: Fit) -> list[str]:
     asked = constants(core)
     zero = [
         name
-        for name in Hardware.constants()
+        for name in core.constants()
         if name not in asked and getattr(core, name) == 0 and core.source(name).unit == "ns"
     ]
     if zero:

@@ -26,7 +26,7 @@ from accelopt.report.page import REPORT, page
 from accelopt.report.profile_comparison import compare as side_by_side
 from accelopt.report.profile_comparison import comparison_text
 from accelopt.report.story import read_story, write_story
-from accelopt.store import read_text, write_atomically
+from accelopt.store import existing, read_text, write_atomically
 from accelopt.time_limits import CAPTURE_SECONDS, TRACE_SECONDS
 
 CAPTURING = 4 * CAPTURE_SECONDS
@@ -61,8 +61,8 @@ def compare(
         raise ConfigError("give --measured, a profile, or --capture, a folder to keep one in")
     if measured is None:
         assert capture is not None
-        said = {"kernel": str(kernel_file.existing(kernel).resolve()), "folder": str(capture.absolute()),
-                "reference": str(kernel_file.existing(reference).resolve()), "seconds": seconds,
+        said = {"kernel": str(existing(kernel).resolve()), "folder": str(capture.absolute()),
+                "reference": str(existing(reference).resolve()), "seconds": seconds,
                 "core": neuron_cores()[0]}  # fmt: skip
         measured = Path(ask(capture_job, said, seconds + CAPTURING, kernel, reference).text)
     of = target_of(measured, target, seconds)

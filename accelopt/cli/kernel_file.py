@@ -21,6 +21,7 @@ from accelopt.sandbox.progress import note
 from accelopt.sandbox.workers import Call, Fault, perform
 from accelopt.sim import timing
 from accelopt.sim.dialects.nki.versions import NEWEST, VERSIONS
+from accelopt.store import existing
 from accelopt.time_limits import REWRITE_SECONDS
 
 REWRITE_BYTES = 8 << 30
@@ -64,13 +65,6 @@ Seconds = Annotated[
     float,
     typer.Option("--timeout", min=1, max=86400, help="seconds that tracing the kernel may take"),
 ]
-
-
-def existing(path: Path) -> Path:
-    """`path`. Raises ConfigError when it is not a file."""
-    if not path.is_file():
-        raise ConfigError(f"{path} is not a file")
-    return path
 
 
 def known(target: str) -> str:

@@ -8,13 +8,13 @@ from typing import Annotated
 
 import typer
 
-from accelopt.cli.kernel_file import existing
 from accelopt.errors import ConfigError, reason
 from accelopt.ptx import region_views
 from accelopt.ptx.module import Module, NotPtx
 from accelopt.ptx.regions import RegionDag, analyse_function
 from accelopt.ptx.statements import read
 from accelopt.report.ptx_text import line_text, ptx_text
+from accelopt.store import existing
 
 EVERY = 1 << 20
 PtxFile = Annotated[

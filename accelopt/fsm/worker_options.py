@@ -20,7 +20,7 @@ from accelopt.shipped import shipped_folder
 from accelopt.stages.config import PROMPTS, Options
 from accelopt.stages.run import Run
 from accelopt.stages.run_setup import open_run as open_configured
-from accelopt.store import JsonObject
+from accelopt.store import JsonObject, existing
 from accelopt.time_limits import WORKERS_SECONDS
 
 OPENAI = "https://api.openai.com/v1"
@@ -117,9 +117,7 @@ def case_of(kernel: Path, problem_file: Path, options: WorkerOptions, folder: Pa
     its definition; what has to be written for it goes into `folder`.
 
     Raises ConfigError for a file that is not there."""
-    for path in (kernel, problem_file):
-        if not path.is_file():
-            raise ConfigError(f"{path} is not a file")
+    kernel, problem_file = existing(kernel), existing(problem_file)
     if options.on_gpu:
         workload = Path(options.workload) if options.workload else None
         return case_of_problem(problem_file, kernel, workload, folder / "problem")

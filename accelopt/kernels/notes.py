@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Mapping, Sequence
+
+from accelopt.tables import packaged_text
+
+
+def notes_in(path: str) -> dict[str, str]:
+    """The notes in a file of a package, by name."""
+    notes: dict[str, str] = json.loads(packaged_text(path))
+    return notes
 
 
 def last_part(name: str) -> str:

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
-from importlib.resources import files
 from pathlib import Path
+
+from accelopt.tables import packaged_table
 
 FILES = (
     "trn1_nkibench",
@@ -49,5 +50,4 @@ def rows(name: str) -> list[dict[str, str]]:
     """The rows of one of the files, by column; ValueError for a name that is none."""
     if name not in FILES:
         raise ValueError(f"no measured data {name!r}; there are {', '.join(FILES)}")
-    text = (files(__package__) / f"{name}.csv").read_text(encoding="utf-8")
-    return list(csv.DictReader(text.splitlines()))
+    return packaged_table(f"measured/{name}.csv")

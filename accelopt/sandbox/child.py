@@ -13,6 +13,7 @@ from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 
+from accelopt.concurrency import Closing
 from accelopt.errors import printable
 from accelopt.sandbox import bubblewrap
 from accelopt.sandbox.policy import ChildJob, Limits, Policy, runtime_paths
@@ -83,7 +84,7 @@ def prepared(
         yield job, ChildSetting(wrapper, variables, folder)
 
 
-class Child:
+class Child(Closing):
     """A child that was started, as a context manager that leaves no process of it.
 
     Nothing is read or sent but by `step`. `output` keeps the end of what it printed, `result` what
@@ -224,12 +225,6 @@ class Child:
         self._selector.close()
         for end in self._ends[1:]:
             os.close(end)
-
-    def __enter__(self) -> Child:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def printed(self) -> str:
         """The end of its output, fit to be shown."""

@@ -26,6 +26,7 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
+from accelopt.concurrency import Closing
 from accelopt.errors import printable, quoted
 from accelopt.sandbox.child import Child, Ending, prepared
 from accelopt.sandbox.policy import Limits, Policy
@@ -58,7 +59,7 @@ class ChildRaised(Exception):
         self.traceback = trace
 
 
-class Conversation:
+class Conversation(Closing):
     """A child that is asked, one thing at a time, until `close`. Not for several threads at once.
 
     `limits.seconds` is no limit here: every question has its own. A child that does not answer in
@@ -157,9 +158,3 @@ class Conversation:
         if self._ended is None:
             self._ended = ChildEnded(Ending.CANCELLED, "it was closed")
         self._stack.close()
-
-    def __enter__(self) -> Conversation:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, Self
 
+from accelopt.tables import packaged_table
+
 UNDERSTOOD = (
     "It understands kernels that import neuronxcc.nki (Neuron SDK 2.21 to 2.29), or nki, "
     "nki.language and nki.isa (NKI 0.3 to 0.7, SDK 2.29 to 2.33)."
@@ -113,3 +115,20 @@ class Rule(NamedTuple):
     def __call__(self, *named: object) -> KernelError:
         """The error of a kernel that breaks it."""
         return self.kind(self.identifier, self.message.format(*named), self.mend.format(*named))
+
+
+_KINDS = {
+    "": KernelError,
+    "syntax": KernelSyntaxError,
+    "type": KernelTypeError,
+    "value": KernelValueError,
+}
+
+
+def rules_in(module: str) -> dict[str, Rule]:
+    """The rules of a module of `accelopt.sim.rules`, by name, as `rules.csv` has them."""
+    return {
+        row["rule"]: Rule(row["identifier"], row["message"], row["mend"], _KINDS[row["kind"]])
+        for row in packaged_table("sim/rules/rules.csv")
+        if row["module"] == module
+    }

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import NamedTuple
 
 from accelopt.agents.budget import EvaluationBudget
-from accelopt.agents.executor import UNANSWERED
+from accelopt.agents.calls import UNANSWERED
 from accelopt.agents.knob_expert_model import ExpertModel
 from accelopt.agents.model_tools import KEPT
 from accelopt.agents.proposer import KernelView, Proposer

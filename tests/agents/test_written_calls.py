@@ -92,7 +92,7 @@ def test_calls_of_one_answer_are_made_in_its_order():
         '[{"kind": "tile", "definition": "out", "axis": "m", "size": 128}]',
         '{"candidates": [{"method": "check", "detail": "edit", "code": "x"}]}',
         "Title: edit the loop\nChange: hoist 12\n\nThen check [12, 14] {a}.",
-        "<" * 100_000 + "check" + "<check>" * 50_000 + "{" * 50_000,
+        "<" * 25_000 + "check" + "<check>" * 12_500 + "{" * 12_500,
         "",
     ],
 )

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from accelopt.evaluation import Bottleneck, Diagnosis, Profile
 from accelopt.hardware.gpus import DEFAULT_GPU, GPU, GPUS
 from accelopt.kernels.gpu.bench.roofline import Bound
-from accelopt.kernels.gpu.profiling.metrics import Metrics
+from accelopt.kernels.gpu.profiling.metrics import WAITS_FOR, Metrics
 from accelopt.kernels.gpu.ptx_structure import Evidence
 from accelopt.kernels.moves import methods_that_touch
 
@@ -18,21 +18,6 @@ MUCH_MORE = 1.25  # of the bytes that the problem needs
 MOST_OF = 0.75  # of a sector: what uses as much wastes little
 SECTOR = GPUS[DEFAULT_GPU].sector_bytes
 _PIPES = ("tensor_pct", "fma_pct", "alu_pct", "fp64_pct")
-_STALL_WORDS = {
-    "long_scoreboard": "loads from memory",
-    "short_scoreboard": "shared memory",
-    "barrier": "barriers",
-    "membar": "fences",
-    "math_pipe_throttle": "a busy arithmetic pipe",
-    "mio_throttle": "the queue of shared memory and special functions",
-    "lg_throttle": "the queue of global memory",
-    "drain": "stores at the end",
-    "gmma": "matrix instructions",
-    "wait": "fixed latencies",
-    "branch_resolving": "branches",
-    "no_instruction": "instructions",
-    "not_selected": "other warps",
-}
 
 
 def of_roofline(bound: Bound, profile: Profile, language: str) -> Diagnosis:
@@ -139,9 +124,7 @@ def _waiting(metrics: Metrics) -> str:
     if not total:
         return "nothing works: too little is in flight"
     most = sorted(stalls, key=lambda name: -stalls[name])[:2]
-    said = ", ".join(
-        f"{_STALL_WORDS.get(name, name)} ({stalls[name] / total:.0%})" for name in most
-    )
+    said = ", ".join(f"{WAITS_FOR.get(name, name)} ({stalls[name] / total:.0%})" for name in most)
     return f"warps wait, most of all for {said}"
 
 

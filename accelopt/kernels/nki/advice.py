@@ -335,13 +335,8 @@ class _Mechanisms:
             n = self._joined(one, WIDE // width) if width < WIDE else 1
             if n > 1:
                 slow = is_slow(operation)
-                each = spec.fp32_matmul_cycles_per_row if slow else spec.matmul_cycles_per_row
-                load = (spec.fp32_exposed_load if slow else spec.exposed_load) * stationary
-                load += spec.matmul_pass_overhead_cycles
-                least = spec.minimum_matmul_cycles
-                part = (max(each * width * n, least) + load) / (
-                    n * (max(each * width, least) + load)
-                )
+                each = spec.matmul_cycles(width, stationary, slow)
+                part = spec.matmul_cycles(width * n, stationary, slow) / (n * each)
                 moving[width][operation] = part
         contract = "contract over more at once: {lines} {does} products over {size} of the array's {all} rows"
         widen = (

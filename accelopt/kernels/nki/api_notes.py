@@ -7,22 +7,20 @@ The signature is the simulated core's own, so a note cannot promise a parameter 
 from __future__ import annotations
 
 import inspect
-import json
 import re
 from collections.abc import Sequence
 from enum import Enum
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 
-from accelopt.kernels.notes import note_on
+from accelopt.kernels.notes import note_on, notes_in
 from accelopt.sim.dialects.dialect import Dialect
+from accelopt.tables import packaged_text
 
 PACKAGES: dict[Dialect, str] = {
     "neuronxcc": "accelopt.sim.dialects.neuronxcc",
     "nki": "accelopt.sim.dialects.nki",
 }
-NOTES = Path(__file__).with_name("notes")
 
 USUAL = frozenset({"mask", "dtype", "name", "mode", "is_stationary_onezero", "is_moving_onezero",
                    "is_transpose", "tile_position", "tile_size", "perf_mode", "reduce_cmd"})  # fmt: skip
@@ -48,7 +46,7 @@ UNLIKE_PROSE = re.compile(r"\b\w+_\w+\b")
 
 def language(dialect: Dialect, target: str) -> str:
     """What to know of a dialect; its first paragraph says which one it is."""
-    return (NOTES / f"{dialect}.txt").read_text().strip().replace("{target}", target)
+    return packaged_text(f"kernels/nki/notes/{dialect}.txt").strip().replace("{target}", target)
 
 
 def describe(name: str, dialect: Dialect = "neuronxcc") -> str:
@@ -120,10 +118,10 @@ def _value(name: str, dialect: Dialect) -> object:
 def _notes(dialect: Dialect) -> dict[str, str]:
     """The notes by name: those of `neuronxcc`, and for `nki` those of its own names, where a note of its
     own takes the place of the other's; of instructions without one what the core itself says."""
-    notes: dict[str, str] = json.loads((NOTES / "names.json").read_text())
+    notes = notes_in("kernels/nki/notes/names.json")
     if dialect == "nki":
         shared = {name: note for name, note in notes.items() if _value(name, dialect) is not None}
-        notes = {**shared, **json.loads((NOTES / "nki.json").read_text())}
+        notes = {**shared, **notes_in("kernels/nki/notes/nki.json")}
     isa = import_module(f"{PACKAGES[dialect]}.isa")
     said = {f"nisa.{name}": inspect.getdoc(getattr(isa, name)) for name in isa.__all__}
     return {**notes, **{name: text for name, text in said.items() if text and name not in notes}}

@@ -12,7 +12,6 @@ import inspect
 import itertools
 import pprint
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -26,6 +25,7 @@ from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.kernel_function import kernel_entry
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.sim.dialects.dialect import dialect_of_source
+from accelopt.tables import packaged_text
 
 Framework = Literal["torch", "jax"]
 MOST_AXES = 5
@@ -313,4 +313,4 @@ def _test(made: Operation, framework: Framework) -> str:
 
 
 def _template(name: str) -> str:
-    return (files("accelopt.kernels.nki") / "export" / f"{name}.txt").read_text(encoding="utf-8")
+    return packaged_text(f"kernels/nki/export/{name}.txt")

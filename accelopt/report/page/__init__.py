@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from importlib.resources import files
 from typing import Any, NamedTuple
 
 from accelopt.report.diffs import DiffRow, side_by_side
 from accelopt.report.figures import STYLE, drawn
 from accelopt.report.story import Portrait, ProblemStory, Story, StoryStep
+from accelopt.tables import packaged_text
 
 REPORT = "report.html"  # in the folder of a run
 
@@ -55,7 +55,7 @@ def page(stories: Sequence[Story]) -> str:
     from markupsafe import Markup
 
     environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_template), autoescape=True, trim_blocks=True,
+        loader=jinja2.FunctionLoader(lambda name: packaged_text(f"report/page/{name}")), autoescape=True, trim_blocks=True,
         lstrip_blocks=True, undefined=jinja2.StrictUndefined,
     )  # fmt: skip
     environment.filters["ms"] = lambda value: "" if value is None else f"{value:.4g} ms"
@@ -146,10 +146,6 @@ def _failures(steps: Sequence[StoryStep]) -> list[tuple[str, int, str]]:
     counts = Counter(step.status for step in failed)
     said = {step.status: step.message for step in reversed(failed)}
     return [(status.replace("_", " "), n, said[status]) for status, n in counts.most_common()]
-
-
-def _template(name: str) -> str:
-    return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
 def versions() -> dict[str, Any]:

@@ -11,83 +11,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from accelopt.evaluation import Row
+from accelopt.tables import packaged_table
 
-PERCENT = "pct_of_peak_sustained_elapsed"
-_STALLS = (
-    "long_scoreboard short_scoreboard barrier membar wait math_pipe_throttle mio_throttle "
-    "lg_throttle drain branch_resolving dispatch_stall no_instruction not_selected gmma imc_miss"
-).split()
-
-SECTIONS: Mapping[str, Mapping[str, str]] = {
-    "speed_of_light": {
-        "sm_throughput_pct": f"sm__throughput.avg.{PERCENT}",
-        "gpu_dram_throughput_pct": f"gpu__dram_throughput.avg.{PERCENT}",
-        "compute_memory_throughput_pct": f"gpu__compute_memory_throughput.avg.{PERCENT}",
-        "l1_throughput_pct": f"l1tex__throughput.avg.{PERCENT}",
-        "l2_throughput_pct": f"lts__throughput.avg.{PERCENT}",
-    },
-    "memory_metrics": {
-        "dram_read_bytes": "dram__bytes_read.sum",
-        "dram_write_bytes": "dram__bytes_write.sum",
-        "dram_bytes_per_second": "dram__bytes.sum.per_second",
-        "l1_hit_pct": "l1tex__t_sector_hit_rate.pct",
-        "l2_hit_pct": "lts__t_sector_hit_rate.pct",
-    },
-    "compute_metrics": {
-        "instructions": "smsp__inst_executed.sum",
-        "ipc": "sm__inst_executed.avg.per_cycle_active",
-        "fadd": "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum",
-        "fmul": "smsp__sass_thread_inst_executed_op_fmul_pred_on.sum",
-        "ffma": "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum",
-        "hadd": "smsp__sass_thread_inst_executed_op_hadd_pred_on.sum",
-        "hmul": "smsp__sass_thread_inst_executed_op_hmul_pred_on.sum",
-        "hfma": "smsp__sass_thread_inst_executed_op_hfma_pred_on.sum",
-    },
-    "pipeline_metrics": {
-        "tensor_pct": f"sm__pipe_tensor_cycles_active.avg.{PERCENT}",
-        "fma_pct": f"sm__pipe_fma_cycles_active.avg.{PERCENT}",
-        "alu_pct": f"sm__pipe_alu_cycles_active.avg.{PERCENT}",
-        "xu_pct": f"sm__inst_executed_pipe_xu.avg.{PERCENT}",
-        "lsu_pct": f"sm__inst_executed_pipe_lsu.avg.{PERCENT}",
-        "fp64_pct": f"sm__pipe_fp64_cycles_active.avg.{PERCENT}",
-    },
-    "occupancy_metrics": {
-        "warp_occupancy_pct": "sm__warps_active.avg.pct_of_peak_sustained_active",
-        "registers_per_thread": "launch__registers_per_thread",
-        "shared_bytes_per_block": "launch__shared_mem_per_block",
-        "limit_registers": "launch__occupancy_limit_registers",
-        "limit_shared": "launch__occupancy_limit_shared_mem",
-        "limit_warps": "launch__occupancy_limit_warps",
-        "limit_blocks": "launch__occupancy_limit_blocks",
-    },
-    "stall_metrics": {
-        name: f"smsp__average_warps_issue_stalled_{name}_per_issue_active.ratio" for name in _STALLS
-    },
-    "scheduler_metrics": {
-        "issue_active_pct": "smsp__issue_active.avg.pct_of_peak_sustained_active",
-        "sm_cycles_active": "sm__cycles_active.avg",
-        "sm_cycles_elapsed": "sm__cycles_elapsed.max",
-        "waves_per_sm": "launch__waves_per_multiprocessor",
-        "grid_size": "launch__grid_size",
-        "block_size": "launch__block_size",
-    },
-    "access_pattern_metrics": {
-        "load_bytes_per_sector": "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio",
-        "store_bytes_per_sector": "smsp__sass_average_data_bytes_per_sector_mem_global_op_st.ratio",
-        "shared_bank_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
-        "local_loads": "smsp__sass_inst_executed_op_local_ld.sum",
-        "local_stores": "smsp__sass_inst_executed_op_local_st.sum",
-        "threads_per_instruction": "smsp__thread_inst_executed_per_inst_executed.ratio",
-    },
-    "roofline_raw": {
-        f"tensor_{kind}": f"sm__ops_path_tensor_src_{kind}.sum"
-        for kind in ("bf16_dst_fp32", "fp16", "tf32_dst_fp32", "fp8_sparsity_off", "int8")
-    },
-    "timing_metrics": {
-        "duration_ns": "gpu__time_duration.sum",
-        "sm_hz": "sm__cycles_elapsed.avg.per_second",
-    },
-}
+_TABLE = packaged_table("kernels/gpu/profiling/metrics.csv")
+SECTIONS: dict[str, dict[str, str]] = {row["section"]: {} for row in _TABLE}
+for _row in _TABLE:
+    SECTIONS[_row["section"]][_row["name"]] = _row["metric"]
+WAITS_FOR = {row["name"]: row["waits_for"] for row in _TABLE if row["waits_for"]}
+"""What warps wait for at a stall, in words."""
 NAMES = tuple(dict.fromkeys(name for part in SECTIONS.values() for name in part.values()))
 _FLOPS = {"fadd": 1, "fmul": 1, "ffma": 2, "hadd": 1, "hmul": 1, "hfma": 2}
 # A library's kernels for simple operators, beside those that a solution is about.

@@ -52,7 +52,7 @@ def constants(core: Hardware) -> tuple[str, ...]:
     """What a fit changes: every rate and time of a generation that is not zero, and not held to it."""
     return tuple(
         name
-        for name in Hardware.constants()
+        for name in core.constants()
         if (core.source(name).unit in UNITS or name in SHARES)
         and name not in DOCUMENTED
         and getattr(core, name) > 0

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from accelopt.errors import ConfigError
 from accelopt.hardware import TARGETS, Hardware, calibrated
 from accelopt.kernels.nki.calibration.fit import Fit, constants
-from accelopt.store import write_json
+from accelopt.store import existing, write_json
 
 
 def write_machine(path: Path, found: Fit) -> None:
@@ -53,9 +53,7 @@ def core_of(path: Path) -> Hardware:
 
 def target_of(machine: Path, target: str | None) -> str:
     """The generation of a calibrated machine. Raises ConfigError where `target` is another."""
-    if not machine.is_file():
-        raise ConfigError(f"{machine} is not a file")
-    found = read_machine(machine).target
+    found = read_machine(existing(machine)).target
     if target not in (None, found):
         raise ConfigError(f"--machine: {machine} is of {found}, not of {target}.")
     return found

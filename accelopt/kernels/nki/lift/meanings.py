@@ -10,15 +10,13 @@ from collections.abc import Callable
 
 from accelopt.algorithm.index import Index
 from accelopt.algorithm.value_nodes import Value
-from accelopt.kernels.nki.lift import elementwise, matrix, movement, reductions
+from accelopt.kernels.nki.lift import elementwise, movement, reductions
 from accelopt.kernels.nki.lift.execution_points import Contents, Moment
 from accelopt.kernels.nki.lift.instruction_element import WriteSite
 from accelopt.sim.instruction_set import by_opcode
 from accelopt.sim.program import Instruction
 
-MEANINGS: dict[str, Callable[[WriteSite], Value]] = by_opcode(
-    movement, matrix, elementwise, reductions
-)
+MEANINGS: dict[str, Callable[[WriteSite], Value]] = by_opcode(movement, elementwise, reductions)
 
 
 def meaning(

@@ -51,6 +51,16 @@ def without_number(name: str) -> str:
     return wanted if number.isdigit() else name
 
 
+def free_name(name: str, taken: set[str]) -> str:
+    """The name, with a number where it is taken; it is taken then."""
+    found, number = name, 1
+    while found in taken:
+        number += 1
+        found = f"{name}_{number}"
+    taken.add(found)
+    return found
+
+
 class FreeNames:
     """Names that are not taken yet."""
 
@@ -59,14 +69,7 @@ class FreeNames:
 
     def new(self, wanted: str) -> str:
         """The wanted name, with a number when it is taken."""
-        name = re.sub(r"\W", "_", wanted)
-        number = 2
-        unique = name
-        while unique in self.taken:
-            unique = f"{name}_{number}"
-            number += 1
-        self.taken.add(unique)
-        return unique
+        return free_name(re.sub(r"\W", "_", wanted), self.taken)
 
 
 @dataclass(frozen=True)

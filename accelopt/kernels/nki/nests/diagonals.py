@@ -19,9 +19,9 @@ from accelopt.algorithm import ir
 from accelopt.algorithm.contraction import ZERO, contraction, masked_factors, product_of
 from accelopt.algorithm.functions import ROUNDINGS
 from accelopt.algorithm.index import Axis, index_of
+from accelopt.kernels.nki.nests.axis_positions import free_name
 from accelopt.kernels.nki.nests.computed_together import NotTogether
 from accelopt.kernels.nki.nests.read_ranges import in_order
-from accelopt.kernels.nki.nests.shared_element_functions import free_name
 from accelopt.kernels.nki.nests.shared_expressions import terms_of
 from accelopt.kernels.nki.nests.term_sums import LEAST_WIDE, sum_of
 

@@ -19,7 +19,6 @@ from accelopt.kernels.nki.nests.hbm_reads import KEPT_BYTES, LITTLE, Memory
 from accelopt.kernels.nki.nests.in_place import check_scatters
 from accelopt.kernels.nki.nests.instructions import is_one
 from accelopt.kernels.nki.nests.matmul_operands import STARTS, Operands
-from accelopt.kernels.nki.nests.matmul_time import matmul_ns
 from accelopt.kernels.nki.nests.moments import moments_of
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, ReadAfterChange, Stage, product_in
 from accelopt.kernels.nki.nests.on_chip import ALIKE, OnChip, of_one
@@ -418,8 +417,11 @@ class Emitter(Calculation):
         """What is added to a sum in SBUF: in PSUM, where that is read faster beside it and holds it."""
         axes = where.free(data.axes)
         width = math.prod(where.span(axis).width for axis in axes)
-        slow = self.spec.two_input_cycles_per_element > self.spec.vector_cycles_per_element
-        if not slow or width * 4 > self.spec.psum_bank_bytes or data.kind != "apply":
+        if (
+            not self.spec.reads_in_turn
+            or width * 4 > self.spec.psum_bank_bytes
+            or data.kind != "apply"
+        ):
             return self.view(data, where)
         strides = row_major([where.span(axis).width for axis in axes])
         tile = Tile(self.names.new(word_of(data)), where.rows, width, psum=True)
@@ -828,7 +830,7 @@ class Emitter(Calculation):
                         into, rows = sums.moved(own.where, spot), spot.lanes(inner)
                         low = own.where.begins(terms[n].apart, spot)
                         dst = self.text.inside(sums.tile, rows, into.offset, sizes, row_major(sizes), low)  # fmt: skip
-                        ns = matmul_ns(self.spec, width, rows, terms[n].found.dtype)
+                        ns = self.spec.matmul_ns(width, rows, terms[n].found.dtype)
                         self.put("", Form(self.text.product(dst, *texts), "tensor", ns))
 
                     self.each(spot, [*beside, *apart], row)

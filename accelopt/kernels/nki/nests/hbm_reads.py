@@ -13,7 +13,6 @@ from accelopt.algorithm.linear import row_major
 from accelopt.kernels.nki.nests.axis_positions import At, Span
 from accelopt.kernels.nki.nests.gathering import scatter
 from accelopt.kernels.nki.nests.hbm_margins import Margins
-from accelopt.kernels.nki.nests.matmul_time import matmul_ns
 from accelopt.kernels.nki.nests.nest import NotNested, evenly
 from accelopt.kernels.nki.nests.places import (
     Box,
@@ -923,7 +922,7 @@ class Memory:
             found, s = merged(counts, [[v.strides.get(a, 0) for a in axes] for v in (aim, data)])
             dst = self.emitter.text.inside(view.tile, where.rows, aim.offset, found, s[0])
             moving = self.emitter.text.inside(data.tile, 1, data.offset, found, s[1])
-            ns = matmul_ns(self.emitter.spec, math.prod(found), where.rows, value.dtype)
+            ns = self.emitter.spec.matmul_ns(math.prod(found), where.rows, value.dtype)
             self.emitter.put(
                 "", Form(self.emitter.text.product(dst, f"{ones}[...]", moving), "tensor", ns)
             )

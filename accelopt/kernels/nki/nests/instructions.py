@@ -2,22 +2,169 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from accelopt.algorithm.index import Axis
 from accelopt.algorithm.linear import row_major
 from accelopt.hardware import Hardware
-from accelopt.kernels.nki.nests.axis_positions import START, At, FreeNames
-from accelopt.kernels.nki.nests.matmul_time import matmul_ns
-from accelopt.kernels.nki.nests.nest import NotNested
-from accelopt.kernels.nki.nests.open_loops import Loops
-from accelopt.kernels.nki.nests.places import View, Where
+from accelopt.kernels.nki.nests.axis_positions import START, At, FreeNames, Span, variable
+from accelopt.kernels.nki.nests.nest import NotNested, evenly
+from accelopt.kernels.nki.nests.places import Block, Round, View, Where
 from accelopt.kernels.nki.nests.selection import Selection, is_positive_part
-from accelopt.kernels.nki.nests.statements import Form
-from accelopt.kernels.nki.nests.text import MOST_FREE, Tile, Writer, merged
+from accelopt.kernels.nki.nests.skipping import Mask
+from accelopt.kernels.nki.nests.statements import For, Form, Line, line
+from accelopt.kernels.nki.nests.text import MOST_FREE, Tile, Writer, collected, merged
 from accelopt.kernels.nki.nests.values import Value
 from accelopt.sim.dtypes import parse
+
+MOST_STATEMENTS = 2_000
+"""Of a kernel, before rounds that are alike become loops: the longest winners have 550 lines."""
+
+
+class Loops:
+    """Open loops over parts of axes, and the statements in them."""
+
+    def __init__(self, names: FreeNames, text: Writer) -> None:
+        self.names = names
+        self.text = text
+        self.blocks = [Block(None, [])]
+        self.written = 0
+        """Statements."""
+        self.engine = ""
+        """On which what is written runs, where it can; empty for any."""
+        self.sequential = False
+        """Whether a round of the loops that are opened needs what the one before made."""
+        self.overlaps = False
+        """Whether rounds of the outermost loops overlap."""
+        self.scanned: set[Axis] = set()
+        """Axes whose rounds follow one another."""
+        self.deciding: Mapping[Axis, Sequence[int]] = {}
+        """By axis, where along it conditions begin or end to hold."""
+        self.masks: dict[Axis, tuple[Mask, ...]] = {}
+        """By axis, what is kept by masks that leave blocks of it empty."""
+        self.changing: Mapping[Axis, Sequence[int]] = {}
+        """By longer axis, where along it another of two values is taken: rounds with such a place are written on
+        their own."""
+        self.copied: set[Axis] = set()
+        """Axes whose rounds have bodies of their own."""
+
+    def put(self, text: str, *forms: Form, moved: int = 0) -> None:
+        """Appends a statement to the innermost block: a text, or forms of one for several engines."""
+        forms = tuple(f for f in forms if f.engine == self.engine) or forms
+        self.written += 1
+        if self.written > MOST_STATEMENTS:
+            raise NotNested(f"a kernel of it would have more than {MOST_STATEMENTS:,} statements")
+        made = Line(forms, moved) if forms else line(text)
+        self.blocks[-1].nodes.append(made)
+
+    def home(self, variables: set[str]) -> int:
+        """The depth of the innermost open loop among some variables'."""
+        return max((n for n, b in enumerate(self.blocks) if b.variable in variables), default=0)
+
+    @contextmanager
+    def at(self, depth: int) -> Iterator[None]:
+        """What is appended within stands in the block of that depth, before loops opened since."""
+        saved = self.blocks
+        self.blocks = saved[: depth + 1]
+        try:
+            yield
+        finally:
+            self.blocks = saved
+
+    @contextmanager
+    def loop(self, name: str, rounds: int, sequential: bool = False) -> Iterator[At]:
+        """A loop, where there is more than one round; yields its variable."""
+        if rounds == 1:
+            yield At()
+            return
+        unique = self.names.new(name)
+        self.text.reach[unique] = rounds
+        block = Block(unique, [])
+        self.blocks.append(block)
+        yield variable(unique)
+        self.blocks.pop()
+        kind = "sequential_range" if sequential or self.sequential else "affine_range"
+        made = For(
+            unique, rounds, block.nodes, kind, overlaps=self.overlaps and len(self.blocks) == 1
+        )
+        self.blocks[-1].nodes.append(made)
+
+    def each(self, where: Where, parts: Sequence[tuple[Axis, int]],
+             body: Callable[[Round], None], number: At | None = None) -> None:  # fmt: skip
+        """Does `body` for all parts of some axes, in loops as far as they are alike."""
+        if not parts:
+            body(Round(where, number or At()))
+            return
+        (axis, size), rest = parts[0], parts[1:]
+        before = (number or At()) * self.rounds(where, parts[:1])
+        for start, width in self.pieces(axis, where, size):
+            whole, left = divmod(width, min(size, width))
+            step = min(size, width)
+            if axis in self.copied:
+                for n in range(whole):
+                    own = where.within({axis: Span(collected(start + n * step), step)})
+                    self.each(own, rest, body, before + n)
+            elif whole == 1:
+                self.each(where.within({axis: Span(start, step)}), rest, body, before)
+            elif whole:
+                with self.loop(f"i_{axis.name}", whole, axis in self.scanned) as at:
+                    spot = where.within({axis: Span(collected(start + at * step), step)})
+                    self.blocks[-1].spans = spot.spans
+                    self.each(spot, rest, body, before + at)
+            if left:
+                spot = where.within({axis: Span(collected(start + whole * step), left)})
+                self.each(spot, rest, body, before + whole)
+            before = before + whole + bool(left)
+
+    def pieces(self, axis: Axis, where: Where, size: int = 0) -> list[tuple[At, int]]:
+        """Where parts of a short axis begin in a place, in which no condition changes, and how many
+        elements they have; of another axis all that is not left out, or parts of several rounds of a `size` and
+        single rounds."""
+        start, width = where.span(axis).start, where.span(axis).width
+        if runs := where.span(axis).runs:
+            return [(At(first), end - first) for first, end in runs]
+        rounds = axis in self.changing and 0 < size < width
+        if not (rounds or axis in self.deciding) or width == 1 or start.terms:
+            return [(start, width)]
+        first, last = start.constant, start.constant + width
+        cuts = self.deciding.get(axis, ())
+        if rounds:
+            numbers = ((n - first) / size for n in self.changing[axis])
+            cuts = sorted({first + f(n) * size for n in numbers for f in (math.floor, math.ceil)})
+        inside = (n for n in cuts if first < n < last)
+        return [(At(n), end - n) for n, end in itertools.pairwise((first, *inside, last))]
+
+    def rounds(self, where: Where, parts: Sequence[tuple[Axis, int]]) -> int:
+        """How many rounds `each` has for parts of some axes."""
+        return math.prod(
+            sum(-(-width // size) for _, width in self.pieces(axis, where, size))
+            for axis, size in parts
+        )
+
+    def cut(self, where: Where, axes: Sequence[Axis], most: int) -> list[tuple[Axis, int]]:
+        """Parts of axes with no more than `most` elements together: the outer axes one by one, as far
+        as is needed."""
+        parts: list[tuple[Axis, int]] = []
+        room = most
+        for axis in reversed(axes):
+            width = where.span(axis).width
+            size = evenly(width, max(1, min(width, room)))
+            if size < width or len(self.pieces(axis, where)) > 1:
+                parts.append((axis, size))
+            # Copies of a body with blocks of their own are cut alike.
+            whole = axis.extent if axis in self.masks else size
+            room = max(1, room // max(size, min(whole, most)))
+        return list(reversed(parts))
+
+    def bounds(self, base: At, steps: Mapping[Axis, tuple[int, int]]) -> tuple[int, int]:
+        """The least and the largest value of a place over loops and axes."""
+        ends = [f * (self.text.reach[v] - 1) for v, f in base.terms]
+        ends += [(width - 1) * step for width, step in steps.values()]
+        low = base.constant + sum(min(end, 0) for end in ends)
+        return low, base.constant + sum(max(end, 0) for end in ends)
 
 
 def is_one(
@@ -79,6 +226,11 @@ class Instructions(Loops):
         """Nanoseconds of the Scalar engine for elements a partition."""
         return (width + self.spec.access_cycles) / self.spec.scalar_ghz
 
+    def gpsimd_ns(self, width: int) -> float:
+        """Nanoseconds of GpSimd for elements a partition."""
+        cycles = self.spec.gpsimd_start_cycles + self.spec.gpsimd_cycles_per_element * width
+        return cycles / self.spec.gpsimd_ghz
+
     def issue(
         self, where: Where, axes: Sequence[Axis], views: Sequence[View],
         write: Callable[[str, list[str], int], tuple[Form, ...]],
@@ -139,7 +291,7 @@ class Instructions(Loops):
         rows, width = shape
         data = self.text.inside(source.tile, rows, source.offset, [width], [step])
         dst = self.text.inside(into.tile, width, into.offset, [rows], [1])
-        ns = matmul_ns(self.spec, rows, width, source.tile.dtype)
+        ns = self.spec.matmul_ns(rows, width, source.tile.dtype)
         self.put("", Form(self.text.transposed(dst, data), "tensor", ns))
 
     def fill(
@@ -152,8 +304,7 @@ class Instructions(Loops):
         width, shape = math.prod(sizes), (tile.partitions, *sizes)
         dst = self.text.inside(tile, tile.partitions, offset, sizes, steps)
         text = self.text.filled(dst, shape, number, tile.dtype, engine)
-        cycles = self.spec.gpsimd_start_cycles + self.spec.gpsimd_cycles_per_element * width
-        ns = cycles / self.spec.gpsimd_ghz if zeros else self.vector_ns(width)
+        ns = self.gpsimd_ns(width) if zeros else self.vector_ns(width)
         self.put("", Form(text, engine or "vector", ns))
 
     def column(self, view: View, rows: int) -> str:
@@ -167,8 +318,7 @@ class Instructions(Loops):
         text, said = f"data1={given[0]}, data2={given[1]}, op={name}", self.said(*views)
         fast = any(view.tile.psum or view.tile.spread for view in views[1:])
         cycles = (1.0 if fast else self.spec.two_input_cycles_per_element) * width
-        slow = self.spec.gpsimd_start_cycles + self.spec.gpsimd_cycles_per_element * width
-        engines = [("vector", self.vector_ns(int(cycles))), ("gpsimd", slow / self.spec.gpsimd_ghz)]
+        engines = [("vector", self.vector_ns(int(cycles))), ("gpsimd", self.gpsimd_ns(width))]
         if name == "nl.power":
             del engines[0]
         elif self.spec.vector_gpsimd_exclusive:  # one waits for the other
@@ -272,10 +422,7 @@ class Instructions(Loops):
                     made = self.text.selected(
                         dst, data, "0.0", rows, START, row, [rows], [step], dtype
                     )
-                    cycles = (
-                        self.spec.gpsimd_start_cycles + self.spec.gpsimd_cycles_per_element * rows
-                    )
-                    self.put("", Form(made, "gpsimd", cycles / self.spec.gpsimd_ghz))
+                    self.put("", Form(made, "gpsimd", self.gpsimd_ns(rows)))
                     data = dst
                 self.blocks[0].values[key] = View(tile, At(), {})
         return f"{self.blocks[0].values[key].tile.name}[...]"

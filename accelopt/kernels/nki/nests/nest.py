@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from accelopt.algorithm import ir
 from accelopt.algorithm.contraction import ONE, Contraction, contraction, factors_of, product_of
 from accelopt.algorithm.index import Axis
+from accelopt.evaluation import Row
 from accelopt.hardware import TARGETS, Hardware
 from accelopt.kernels.nki.nests.computed_together import (
     NotTogether,
@@ -42,24 +44,20 @@ Way = Literal["direct", "turned", "squares"]
 computed with its other axis there and transposed, by the Tensor engine or, in squares, by Vector."""
 
 
-class Part(BaseModel):
+class Part(Row):
     """An axis, taken `size` elements at a time."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     axis: str
     size: int = Field(ge=1)
 
 
-class Stage(BaseModel):
+class Stage(Row):
     """One loop nest. The elements of `partition`, joined in that order, lie on partitions; `loops`
     are further axes that all is computed along part by part, outside of it. Members that are `laid` have
     other axes on partitions, whole. `columns` bounds the elements a partition that one instruction works
     on. Along axes that are `skipped`, blocks that a mask empties are not computed. Large tiles are brought in
     `parts`, each by a DMA of its own. With `static` its DMAs have descriptors that are made before the run. Where it `overlaps`, rounds of its loops
     begin before those before have ended."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     members: tuple[str, ...]
     partition: tuple[Part, ...] = ()
@@ -71,8 +69,18 @@ class Stage(BaseModel):
     static: bool = False
     overlaps: bool = False
 
+    @property
+    def lying(self) -> set[str]:
+        """The axes on partitions."""
+        return {part.axis for part in self.partition}
 
-class Nest(BaseModel):
+    @property
+    def taken(self) -> set[str]:
+        """The axes on partitions, and those that it runs along part by part."""
+        return {part.axis for part in (*self.partition, *self.loops)}
+
+
+class Nest(Row):
     """Stages, and what differs from the usual: for products `ways` by the name of the product and `left`
     or `right`; by product, the parts of summed axes that, joined, lie on partitions in a round of the sum
     (`contracted`; without, a part of one axis); `streamed` operands, which are brought again in every
@@ -84,8 +92,6 @@ class Nest(BaseModel):
     (`repeated`); what one and another that waits for it compute alike, once (`shared`); sums of scaled operands that are products with `diagonals` along an axis; inputs that are `brought` once for all that read the same elements of them; products that are `accumulated` where the last is with which they are added up; axes that are cut
     in two by `splits`, by name and size, before anything else; axes of two elements, of which each of the
     two `cores` of a launch computes one: in a stage, of the first that all has that it gives others."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     stages: tuple[Stage, ...]
     ways: tuple[tuple[str, str, Way], ...] = ()
@@ -118,6 +124,18 @@ class Nest(BaseModel):
         if (product, side) in self.streamed:
             return "HBM"
         return "resident" if (product, side) in self.resident else "SBUF"
+
+    def place_of(self, name: str) -> tuple[int, Stage]:
+        """The number of the stage that a definition is a member of, and that."""
+        return next((n, stage) for n, stage in enumerate(self.stages) if name in stage.members)
+
+    def in_place_of(self, at: int, *stages: Stage) -> Nest:
+        """With others in the place of a stage."""
+        return self.but(stages=(*self.stages[:at], *stages, *self.stages[at + 1 :]))
+
+    def each_stage(self, change: Callable[[Stage], Stage]) -> Nest:
+        """With each stage changed."""
+        return self.but(stages=tuple(map(change, self.stages)))
 
 
 PLAIN = Nest(stages=())
@@ -186,9 +204,9 @@ def in_terms(algorithm: ir.Algorithm, nest: Nest, spec: Hardware) -> tuple[ir.Al
                     terms[name] = in_own_terms(definition, spec, shared)
                     members += [term.out for term in terms[name][:-1]]
             members.append(name)
-        stages.append(stage.model_copy(update={"members": tuple(members)}))
+        stages.append(stage.but(members=tuple(members)))
     made = tuple(m for d in algorithm.definitions for m in terms.get(d.out, [d]))
-    return replace(algorithm, definitions=made), nest.model_copy(update={"stages": tuple(stages)})
+    return replace(algorithm, definitions=made), nest.but(stages=tuple(stages))
 
 
 class NotNested(Exception):
@@ -274,7 +292,7 @@ def default_nest(algorithm: ir.Algorithm, target: str = "trn1", chosen: Nest = P
         Stage(members=(d.out,), partition=partition_of(d, spec))
         for d in ready(algorithm, chosen).definitions
     )
-    return chosen.model_copy(update={"stages": stages})
+    return chosen.but(stages=stages)
 
 
 def partition_of(definition: ir.Definition, spec: Hardware) -> tuple[Part, ...]:

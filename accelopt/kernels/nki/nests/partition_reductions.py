@@ -11,7 +11,6 @@ from accelopt.algorithm.ir import Definition, own_axes
 from accelopt.algorithm.linear import row_major
 from accelopt.kernels.nki.nests.axis_positions import At
 from accelopt.kernels.nki.nests.matmul_operands import Operands
-from accelopt.kernels.nki.nests.matmul_time import matmul_ns
 from accelopt.kernels.nki.nests.nest import NotNested
 from accelopt.kernels.nki.nests.on_chip import ALIKE, of_one
 from accelopt.kernels.nki.nests.places import Local, Round, View, Where, spans_of
@@ -134,7 +133,7 @@ class Partitions:
             if sums:
                 call = emitter.text.product(emitter.column(aim, spot.rows), text,
                                             f"{emitter.ones(where.rows, 1, 'float32')}[...]")  # fmt: skip
-                emitter.put("", Form(call, "tensor", matmul_ns(emitter.spec, 1, where.rows)))
+                emitter.put("", Form(call, "tensor", emitter.spec.matmul_ns(1, where.rows)))
                 return
             shape = where.rows, spot.rows
             self.largest(value.function, definition.out, aim, view, shape, view.strides[row])
@@ -252,7 +251,7 @@ class Partitions:
         dst, moving = (self.emitter.text.inside(v.tile, where.rows, v.offset, sizes, own)
                        for v, own in zip((sums, source), s, strict=True))  # fmt: skip
         ones = self.emitter.ones(where.rows, where.rows, "float32")
-        ns = matmul_ns(self.emitter.spec, math.prod(counts), where.rows)
+        ns = self.emitter.spec.matmul_ns(math.prod(counts), where.rows)
         self.emitter.put(
             "", Form(self.emitter.text.product(dst, f"{ones}[...]", moving), "tensor", ns)
         )
@@ -368,7 +367,7 @@ class Partitions:
         moving = self.emitter.text.inside(view.tile, where.rows, view.offset, sizes, s[1])
         text = self.emitter.text.product(dst, f"{ones}[...]", moving)
         self.emitter.put(
-            "", Form(text, "tensor", matmul_ns(self.emitter.spec, math.prod(sizes), rows))
+            "", Form(text, "tensor", self.emitter.spec.matmul_ns(math.prod(sizes), rows))
         )
 
     def finish_carried(

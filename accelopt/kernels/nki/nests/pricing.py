@@ -144,7 +144,7 @@ class Prices:
         held = emitter.on_chip.held
         stored = map(emitter.memory.stored_name, arrays)
         return (
-            stage.model_copy(update={"overlaps": False}), emitter.in_parts, tuple(emitter.in_place.items()),
+            stage.but(overlaps=False), emitter.in_parts, tuple(emitter.in_place.items()),
             tuple(getattr(nest, name) for name in TOGETHER),
             tuple(tuple(e for e in getattr(nest, name) if e[0] in own) for name in BY_MEMBER),
             tuple((a, a in nest.held, emitter.margins.get(a), a in held and held[a].lies)

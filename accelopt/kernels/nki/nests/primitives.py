@@ -6,14 +6,15 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal, NamedTuple, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from accelopt.algorithm import ir
 from accelopt.algorithm.contraction import Contraction
 from accelopt.algorithm.index import Axis, index_of
 from accelopt.algorithm.value_nodes import ORDERED
+from accelopt.evaluation import Row
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.nests.computed_together import NotTogether, repeated
 from accelopt.kernels.nki.nests.emission import CORES
@@ -42,10 +43,38 @@ BESIDE: tuple[Literal["scalar", "tensor", "none"], ...] = ("scalar", "tensor", "
 LOOPS = (1, 2, 4, 512, 1024, 2048)
 
 
-class _Primitive(BaseModel):
-    """`str` is what the documentation writes: `tile(scores, k, 512)`, `partition(out, 128 of m)`."""
+class _Given(NamedTuple):
+    """A nest that a primitive changes: the Algorithm that it is of, its definitions by name, and `own`, the one that
+    the primitive names."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    algorithm: ir.Algorithm
+    nest: Nest
+    target: str
+    definitions: Mapping[str, ir.Definition]
+    own: ir.Definition
+
+    def in_stage(self, change: Callable[[Stage], Stage]) -> Nest:
+        """The nest with another stage in the place of that of the definition."""
+        return _in_stage(self.nest, self.own.out, change)
+
+    def product(self) -> Contraction:
+        """The matrix product that the definition is. Raises NotNested."""
+        found = product_in(self.own)
+        if found is None:
+            raise NotNested(f"{self.own.out} is no matrix product")
+        return found
+
+    def without(self) -> Nest:
+        """The nest, in none of whose stages the definition is."""
+        return _without(self.nest, self.own.out)
+
+
+class _Primitive(Row):
+    """`str` is what the documentation writes: `tile(scores, k, 512)`, `partition(out, 128 of m)`. What it makes of a nest,
+    `_changed` says; whether that has a kernel, lowering."""
+
+    kind: str
+    definition: str
 
     def __str__(self) -> str:
         kind, *values = (getattr(self, name) for name in type(self).model_fields)
@@ -58,13 +87,36 @@ def _said(value: object) -> str:
     return f"{value.size} of {value.axis}" if isinstance(value, Part) else str(value)
 
 
+Entry = TypeVar("Entry")
+
+
+def _listed(entries: tuple[Entry, ...], entry: Entry, there: bool) -> tuple[Entry, ...]:
+    """The entries with one at the end, or without it."""
+    return (*(one for one in entries if one != entry), *[entry] * there)
+
+
+def _entered(
+    entries: tuple[tuple[str, Entry], ...], name: str, value: Entry
+) -> tuple[tuple[str, Entry], ...]:
+    """The entries with another one of a name at the end; with none of it, where that is of nothing."""
+    return (*(one for one in entries if one[0] != name), *[(name, value)] * bool(value))
+
+
 class Partition(_Primitive):
     """`partition(definition, axes)`: these parts of axes, joined, lie on partitions in its stage. Outside of the rows
     of a product they may be what both its operands depend on: each element has 32 or 64 partitions, or room for that."""
 
     kind: Literal["partition"] = "partition"
-    definition: str
     axes: tuple[Part, ...]
+
+    def _changed(self, given: _Given) -> Nest:
+        _in_axes(self.definition, "has", ir.own_axes(given.own), self.axes, room=True)
+        held = {part.axis for part in self.axes}
+        return given.in_stage(
+            lambda s: s.but(
+                partition=self.axes, loops=tuple(p for p in s.loops if p.axis not in held)
+            )
+        )
 
 
 class Tile(_Primitive):
@@ -72,9 +124,14 @@ class Tile(_Primitive):
     over what lies on partitions; 0 takes the axis whole again."""
 
     kind: Literal["tile"] = "tile"
-    definition: str
     axis: str
     size: int = Field(ge=0)
+
+    def _changed(self, given: _Given) -> Nest:
+        added = [Part(axis=self.axis, size=self.size)] if self.size else []
+        return given.in_stage(
+            lambda s: s.but(loops=(*(p for p in s.loops if p.axis != self.axis), *added))
+        )
 
 
 class Split(_Primitive):
@@ -82,41 +139,71 @@ class Split(_Primitive):
     `size` elements beside each other, `AXIS_1` counts those."""
 
     kind: Literal["split"] = "split"
-    definition: str
     axis: str
     size: int
+
+    def _changed(self, given: _Given) -> Nest:
+        return split(given.nest, given.own, self.axis, self.size)
 
 
 class Columns(_Primitive):
     """`columns(definition, size)`: how many elements a partition one instruction of its stage takes."""
 
     kind: Literal["columns"] = "columns"
-    definition: str
     size: int = Field(ge=1)
+
+    def _changed(self, given: _Given) -> Nest:
+        return given.in_stage(lambda stage: stage.but(columns=self.size))
 
 
 class At(_Primitive):
     """`at(definition, consumer)`: computes a definition's tiles in the stage of another, on the chip."""
 
     kind: Literal["at"] = "at"
-    definition: str
     consumer: str
+
+    def _changed(self, given: _Given) -> Nest:
+        stages = given.nest.stages
+        places = {member: n for n, stage in enumerate(stages) for member in stage.members}
+        if self.consumer not in places:
+            raise NotNested(f"there is no definition {self.consumer}")
+        here, there = places[self.definition], places[self.consumer]
+        if here >= there:
+            raise NotNested(f"{self.definition} is not computed in a stage before {self.consumer}")
+        moving, between = stages[here].members, stages[here + 1 : there]
+        for member in (member for stage in between for member in stage.members):
+            if used := ir.arrays_read(given.definitions[member]) & {*moving}:
+                raise NotNested(f"{member} reads {min(used)} before {self.consumer} does")
+        merged = stages[there].but(members=(*moving, *stages[there].members))
+        return given.nest.but(stages=(*stages[:here], *between, merged, *stages[there + 1 :]))
 
 
 class Apart(_Primitive):
     """`apart(definition)`: computes a definition and all after it in its stage in a later stage."""
 
     kind: Literal["apart"] = "apart"
-    definition: str
+
+    def _changed(self, given: _Given) -> Nest:
+        at, stage = given.nest.place_of(self.definition)
+        first = stage.members.index(self.definition)
+        if not first:
+            raise NotNested(f"{self.definition} begins its stage already")
+        later = _lying(stage.but(members=stage.members[first:]), given.own, given.target)
+        return given.nest.in_place_of(at, stage.but(members=stage.members[:first]), later)
 
 
 class Orient(_Primitive):
     """`orient(product, side, way)`: how an operand comes to have the summed axis on partitions."""
 
     kind: Literal["orient"] = "orient"
-    definition: str
     side: Literal["left", "right"]
     way: Way
+
+    def _changed(self, given: _Given) -> Nest:
+        given.product()
+        pair = self.definition, self.side
+        others = (entry for entry in given.nest.ways if entry[:2] != pair)
+        return given.nest.but(ways=(*others, (*pair, self.way)))
 
 
 class Contract(_Primitive):
@@ -125,8 +212,17 @@ class Contract(_Primitive):
     result 32 or 64 of them, all: each of its elements has a product of its own there."""
 
     kind: Literal["contract"] = "contract"
-    definition: str
     axes: tuple[Part, ...]
+
+    def _changed(self, given: _Given) -> Nest:
+        name, found, most = self.definition, given.product(), TARGETS[given.target].partitions
+        own = (*found.batch, *found.rows, *found.columns, *found.contracted)
+        _in_axes(name, "sums over", own, self.axes)
+        if math.prod(part.size for part in self.axes) > most:
+            raise NotNested(
+                f"{name} has more elements in a round of its sum than {most} partitions"
+            )
+        return given.nest.but(contracted=_entered(given.nest.contracted, name, self.axes))
 
 
 class Keep(_Primitive):
@@ -134,9 +230,16 @@ class Keep(_Primitive):
     allows, is `resident` there whatever room that leaves, or is brought from HBM again in each round."""
 
     kind: Literal["keep"] = "keep"
-    definition: str
     side: Literal["left", "right"]
     memory: Memory
+
+    def _changed(self, given: _Given) -> Nest:
+        given.product()
+        pair, nest = (self.definition, self.side), given.nest
+        return nest.but(
+            streamed=_listed(nest.streamed, pair, self.memory == "HBM"),
+            resident=_listed(nest.resident, pair, self.memory == "resident"),
+        )
 
 
 class Engine(_Primitive):
@@ -144,8 +247,11 @@ class Engine(_Primitive):
     leaves it open."""
 
     kind: Literal["engine"] = "engine"
-    definition: str
     engine: Literal["vector", "scalar", "any"]
+
+    def _changed(self, given: _Given) -> Nest:
+        chosen = "" if self.engine == "any" else self.engine
+        return given.nest.but(engines=_entered(given.nest.engines, self.definition, chosen))
 
 
 class Beside(_Primitive):
@@ -154,8 +260,13 @@ class Beside(_Primitive):
     in 16 bits with the identity. `none`: both are in SBUF. Legal on trn1, where that takes half as long."""
 
     kind: Literal["beside"] = "beside"
-    definition: str
     engine: Literal["scalar", "tensor", "none"]
+
+    def _changed(self, given: _Given) -> Nest:
+        if not TARGETS[given.target].reads_in_turn:
+            raise NotNested(f"{self.definition} takes two tiles in SBUF at once on {given.target}")
+        chosen = "" if self.engine == "none" else self.engine
+        return given.nest.but(beside=_entered(given.nest.beside, self.definition, chosen))
 
 
 class Spread(_Primitive):
@@ -163,9 +274,14 @@ class Spread(_Primitive):
     them: by DMA to each, or from one by the Tensor engine."""
 
     kind: Literal["spread"] = "spread"
-    definition: str
     array: str
     engine: Literal["tensor", "dma"]
+
+    def _changed(self, given: _Given) -> Nest:
+        if self.array not in ir.arrays_read(given.own):
+            raise NotNested(f"{self.definition} does not read {self.array}")
+        pair, by_tensor = (self.definition, self.array), self.engine == "tensor"
+        return given.nest.but(spread=_listed(given.nest.spread, pair, by_tensor))
 
 
 class Turn(_Primitive):
@@ -174,9 +290,16 @@ class Turn(_Primitive):
     it lies, transposed by the Tensor engine."""
 
     kind: Literal["turn"] = "turn"
-    definition: str
     array: str
     engine: Literal["tensor", "dma"]
+
+    def _changed(self, given: _Given) -> Nest:
+        pair, stage = (self.definition, self.array), given.nest.place_of(self.definition)[1]
+        if pair not in across_partitions(stage, given.definitions):
+            raise NotNested(
+                f"{self.array} does not lie in memory along what {self.definition} has on partitions"
+            )
+        return given.nest.but(turned=_listed(given.nest.turned, pair, self.engine == "tensor"))
 
 
 class Lay(_Primitive):
@@ -185,8 +308,12 @@ class Lay(_Primitive):
     comes to all of them."""
 
     kind: Literal["lay"] = "lay"
-    definition: str
     axes: tuple[str, ...]
+
+    def _changed(self, given: _Given) -> Nest:
+        return given.in_stage(
+            lambda stage: stage.but(laid=_entered(stage.laid, self.definition, self.axes))
+        )
 
 
 class Skip(_Primitive):
@@ -195,8 +322,10 @@ class Skip(_Primitive):
     the axis."""
 
     kind: Literal["skip"] = "skip"
-    definition: str
     axes: tuple[str, ...]
+
+    def _changed(self, given: _Given) -> Nest:
+        return given.in_stage(lambda stage: stage.but(skipped=self.axes))
 
 
 class Hold(_Primitive):
@@ -205,8 +334,11 @@ class Hold(_Primitive):
     brought, as `INPUT_here`, for the first stage that reads it. Legal where all read the same elements of it."""
 
     kind: Literal["hold"] = "hold"
-    definition: str
     memory: Literal["SBUF", "HBM"]
+
+    def _changed(self, given: _Given) -> Nest:
+        held = _listed(given.nest.held, self.definition, self.memory == "SBUF")
+        return given.nest.but(held=held)
 
 
 class Bring(_Primitive):
@@ -214,8 +346,10 @@ class Bring(_Primitive):
     at least 256 KiB: work on the first begins before the last is there."""
 
     kind: Literal["bring"] = "bring"
-    definition: str
     tiles: Literal["whole", "parts"]
+
+    def _changed(self, given: _Given) -> Nest:
+        return given.in_stage(lambda stage: stage.but(parts=self.tiles == "parts"))
 
 
 class Inline(_Primitive):
@@ -223,7 +357,23 @@ class Inline(_Primitive):
     largest elements, for it could round otherwise."""
 
     kind: Literal["inline"] = "inline"
-    definition: str
+
+    def _changed(self, given: _Given) -> Nest:
+        name, algorithm = self.definition, ready(given.algorithm, given.nest)
+        if isinstance(given.own, (ir.Reduce, ir.Scan)):
+            raise NotNested(
+                f"{name} combines elements: only what is computed element by element is inlined"
+            )
+        if any(array.name == name for array in algorithm.outputs):
+            raise NotNested(f"{name} is a result, which is computed anyway")
+        ranked = (
+            d for d in algorithm.definitions if isinstance(d, ir.Reduce) and d.combiner in ORDERED
+        )
+        if any(name in ir.arrays_read(reader) for reader in ranked):
+            raise NotNested(
+                f"{name} is compared with its largest, and computed anew it may round otherwise"
+            )
+        return given.without().but(inlined=(*given.nest.inlined, name))
 
 
 class Append(_Primitive):
@@ -231,8 +381,15 @@ class Append(_Primitive):
     summed has all factors of the product but the operand with its columns, and neither is a result."""
 
     kind: Literal["append"] = "append"
-    definition: str
     product: str
+
+    def _changed(self, given: _Given) -> Nest:
+        pairs = (*given.nest.appended, (self.definition, self.product))
+        made = given.without().but(appended=pairs)
+        later = ready(given.algorithm, made)
+        wide = later.definition(self.product)
+        own = _in_stage(made, wide.out, lambda stage: _lying(stage, wide, given.target))
+        return _in_order(own, later)
 
 
 class Diagonal(_Primitive):
@@ -240,8 +397,11 @@ class Diagonal(_Primitive):
     axis is products with diagonals along it, a term each. All stages are those of the default nest again."""
 
     kind: Literal["diagonal"] = "diagonal"
-    definition: str
     axis: str
+
+    def _changed(self, given: _Given) -> Nest:
+        sums = (*given.nest.diagonals, (self.definition, self.axis))
+        return default_nest(given.algorithm, given.target, given.nest.but(diagonals=sums))
 
 
 class Accumulate(_Primitive):
@@ -249,8 +409,11 @@ class Accumulate(_Primitive):
     of which nothing is taken but their sum; with no product, on its own."""
 
     kind: Literal["accumulate"] = "accumulate"
-    definition: str
     product: str = ""
+
+    def _changed(self, given: _Given) -> Nest:
+        added = _entered(given.nest.accumulated, self.definition, self.product)
+        return given.nest.but(accumulated=added)
 
 
 class Sum(_Primitive):
@@ -258,8 +421,12 @@ class Sum(_Primitive):
     over `free` axes, where what is summed is brought so that it lies there."""
 
     kind: Literal["sum"] = "sum"
-    definition: str
     over: Literal["partitions", "free"]
+
+    def _changed(self, given: _Given) -> Nest:
+        free = self.over == "free"
+        name = along_free(given.own).out if free else self.definition
+        return given.nest.but(along_free=_listed(given.nest.along_free, name, free))
 
 
 class Repeat(_Primitive):
@@ -267,8 +434,19 @@ class Repeat(_Primitive):
     that they keep first. Legal where it is not compared with one of its largest elements."""
 
     kind: Literal["repeat"] = "repeat"
-    definition: str
     readers: tuple[str, ...]
+
+    def _changed(self, given: _Given) -> Nest:
+        nest, algorithm = given.nest, ready(given.algorithm, given.nest)
+        try:
+            made = repeated(algorithm, self.definition, self.readers)
+        except NotTogether as refusal:
+            raise NotNested(str(refusal)) from refusal
+        again = made.definition(f"{self.definition}_again")
+        at = next(n for n, s in enumerate(nest.stages) if {*s.members} & {*self.readers})
+        own = Stage(members=(again.out,), partition=partition_of(again, TARGETS[given.target]))
+        steps = (*nest.repeated, (self.definition, self.readers))
+        return nest.in_place_of(at, own, nest.stages[at]).but(repeated=steps)
 
 
 class Share(_Primitive):
@@ -277,8 +455,11 @@ class Share(_Primitive):
     waits for fewer sums first."""
 
     kind: Literal["share"] = "share"
-    definition: str
     reader: str
+
+    def _changed(self, given: _Given) -> Nest:
+        pairs = (*given.nest.shared, (self.definition, self.reader))
+        return default_nest(given.algorithm, given.target, given.nest.but(shared=pairs))
 
 
 class Descriptors(_Primitive):
@@ -286,8 +467,10 @@ class Descriptors(_Primitive):
     the compiler wants to, which is by software, one transfer after the other. Legal in `nki`."""
 
     kind: Literal["descriptors"] = "descriptors"
-    definition: str
     made: Literal["before", "default"]
+
+    def _changed(self, given: _Given) -> Nest:
+        return given.in_stage(lambda stage: stage.but(static=self.made == "before"))
 
 
 class Overlap(_Primitive):
@@ -296,8 +479,10 @@ class Overlap(_Primitive):
     but sums."""
 
     kind: Literal["overlap"] = "overlap"
-    definition: str
     rounds: Literal["begun", "ended"]
+
+    def _changed(self, given: _Given) -> Nest:
+        return given.in_stage(lambda stage: stage.but(overlaps=self.rounds == "begun"))
 
 
 class Cores(_Primitive):
@@ -306,8 +491,19 @@ class Cores(_Primitive):
     HBM is halved; what a stage reads of the other core's half it waits for."""
 
     kind: Literal["cores"] = "cores"
-    definition: str
     axis: str
+
+    def _changed(self, given: _Given) -> Nest:
+        nest, name = given.nest, self.axis
+        extent = next((axis.extent for axis in ir.own_axes(given.own) if axis.name == name), 0)
+        if extent != CORES:
+            nest, name = split(nest, given.own, name, extent // CORES), f"{name}_1"
+
+        def rest(found: tuple[Part, ...]) -> tuple[Part, ...]:
+            return tuple(part for part in found if part.axis != name)
+
+        halved = nest.each_stage(lambda s: s.but(partition=rest(s.partition), loops=rest(s.loops)))
+        return halved.but(cores=(*nest.cores, name))
 
 
 Primitive = Annotated[
@@ -362,140 +558,15 @@ def applied(
 
 def changed(primitive: Primitive, algorithm: ir.Algorithm, nest: Nest, target: str) -> Nest:
     """The nest after a primitive; whether it has a kernel, lowering says."""
-    made = ready(algorithm, nest)
+    made, name = ready(algorithm, nest), primitive.definition
     definitions = {d.out: d for d in made.definitions}
-    if isinstance(primitive, Hold) and primitive.definition in {a.name for a in made.inputs}:
+    if isinstance(primitive, Hold) and name in {array.name for array in made.inputs}:
         return _input_held(primitive, algorithm, nest, target)
-    if primitive.definition in nest.inlined:
-        raise NotNested(f"{primitive.definition} is computed in place and has no loops")
-    if primitive.definition not in definitions:
-        raise NotNested(f"there is no definition {primitive.definition}")
-    definition = definitions[primitive.definition]
-    if isinstance(primitive, (Diagonal, Share)):
-        field, other = ("diagonals", primitive.axis) if isinstance(primitive, Diagonal) else ("shared", primitive.reader)  # fmt: skip
-        update = {field: (*getattr(nest, field), (definition.out, other))}
-        return default_nest(algorithm, target, nest.model_copy(update=update))
-    if isinstance(primitive, (Orient, Contract, Keep)):
-        return _with_operands(primitive, definition, nest, target)
-    if isinstance(primitive, (Partition, Tile, Columns, Lay, Skip, Bring, Descriptors, Overlap)):
-        if isinstance(primitive, Partition):
-            _in_axes(definition.out, "has", ir.own_axes(definition), primitive.axes, room=True)
-        return _in_stage(nest, definition.out, lambda stage: _stage_changed(primitive, stage))
-    if isinstance(primitive, (Hold, Engine, Beside, Spread, Turn)):
-        return _with_arrays(primitive, definitions, nest, target)
-    if isinstance(primitive, Split):
-        return split(nest, definition, primitive.axis, primitive.size)
-    if isinstance(primitive, Accumulate):
-        rest = tuple(pair for pair in nest.accumulated if pair[0] != definition.out)
-        added = ((definition.out, primitive.product),) if primitive.product else ()
-        return nest.model_copy(update={"accumulated": (*rest, *added)})
-    if isinstance(primitive, Sum):
-        sums = tuple(name for name in nest.along_free if name != definition.out)
-        if primitive.over == "free":
-            sums = (*sums, along_free(definition).out)
-        return nest.model_copy(update={"along_free": sums})
-    if isinstance(primitive, Cores):
-        return _on_cores(nest, definition, primitive.axis)
-    return _computed_elsewhere(primitive, algorithm, nest, target)
-
-
-def _computed_elsewhere(
-    primitive: At | Apart | Inline | Append | Repeat, start: ir.Algorithm, nest: Nest, target: str
-) -> Nest:
-    """A nest in which a definition is computed in another stage, in place, with another or again."""
-    algorithm, name = ready(start, nest), primitive.definition
-    if isinstance(primitive, At):
-        return _joined(primitive, algorithm, nest)
-    if isinstance(primitive, Apart):
-        return _apart(name, algorithm.definition(name), nest, target)
-    if isinstance(primitive, Inline):
-        return _inlined(algorithm.definition(name), algorithm, nest)
-    if isinstance(primitive, Repeat):
-        return _repeated(primitive, algorithm, nest, target)
-    pairs = (*nest.appended, (name, primitive.product))
-    made = _without(nest, name).model_copy(update={"appended": pairs})
-    later = ready(start, made)
-    wide = later.definition(primitive.product)
-    return _in_order(_in_stage(made, wide.out, lambda s: _lying(s, wide, target)), later)
-
-
-def _stage_changed(
-    primitive: Partition | Tile | Columns | Lay | Skip | Bring | Descriptors | Overlap, stage: Stage
-) -> Stage:
-    """The stage of a definition with other loops, or other words for all of its instructions."""
-    if isinstance(primitive, Partition):
-        return _clear(stage, primitive.axes)
-    update: dict[str, object]
-    if isinstance(primitive, Tile):
-        added = (Part(axis=primitive.axis, size=primitive.size),) if primitive.size else ()
-        update = {"loops": (*(p for p in stage.loops if p.axis != primitive.axis), *added)}
-    elif isinstance(primitive, Lay):
-        entry = ((primitive.definition, primitive.axes),) if primitive.axes else ()
-        rest = tuple(pair for pair in stage.laid if pair[0] != primitive.definition)
-        update = {"laid": (*rest, *entry)}
-    elif isinstance(primitive, Columns):
-        update = {"columns": primitive.size}
-    elif isinstance(primitive, Skip):
-        update = {"skipped": primitive.axes}
-    elif isinstance(primitive, Bring):
-        update = {"parts": primitive.tiles == "parts"}
-    elif isinstance(primitive, Overlap):
-        update = {"overlaps": primitive.rounds == "begun"}
-    else:
-        update = {"static": primitive.made == "before"}
-    return stage.model_copy(update=update)
-
-
-def _with_arrays(
-    primitive: Hold | Engine | Beside | Spread | Turn, definitions: Mapping[str, ir.Definition], nest: Nest,
-    target: str,
-) -> Nest:  # fmt: skip
-    """A nest in which a definition is held, computed by an engine, or brought its arrays, in another way."""
-    name = primitive.definition
-    if isinstance(primitive, Hold):
-        held = tuple(other for other in nest.held if other != name)
-        added = (name,) if primitive.memory == "SBUF" else ()
-        return nest.model_copy(update={"held": (*held, *added)})
-    if isinstance(primitive, Engine):
-        others = tuple(pair for pair in nest.engines if pair[0] != name)
-        chosen = ((name, primitive.engine),) if primitive.engine != "any" else ()
-        return nest.model_copy(update={"engines": (*others, *chosen)})
-    if isinstance(primitive, Beside):
-        if not reads_in_turn(target):
-            raise NotNested(f"{name} takes two tiles in SBUF at once on {target}")
-        beside = tuple(pair for pair in nest.beside if pair[0] != name)
-        own = [(name, primitive.engine)] * (primitive.engine != "none")
-        return nest.model_copy(update={"beside": (*beside, *own)})
-    pair, array = (name, primitive.array), primitive.array
-    if isinstance(primitive, Spread) and array not in ir.arrays_read(definitions[name]):
-        raise NotNested(f"{name} does not read {array}")
-    stage = next(stage for stage in nest.stages if name in stage.members)
-    if isinstance(primitive, Turn) and pair not in across_partitions(stage, definitions):
-        raise NotNested(f"{array} does not lie in memory along what {name} has on partitions")
-    field = "spread" if isinstance(primitive, Spread) else "turned"
-    rest = tuple(entry for entry in getattr(nest, field) if entry != pair)
-    return nest.model_copy(update={field: (*rest, pair) if primitive.engine == "tensor" else rest})
-
-
-def _with_operands(
-    primitive: Orient | Contract | Keep, definition: ir.Definition, nest: Nest, target: str
-) -> Nest:
-    """A nest with the operands of a product brought in another way."""
-    found = product_in(definition)
-    if found is None:
-        raise NotNested(f"{primitive.definition} is no matrix product")
-    if isinstance(primitive, Contract):
-        return _contracted(primitive, found, nest, TARGETS[target].partitions)
-    pair = (primitive.definition, primitive.side)
-    if isinstance(primitive, Orient):
-        ways = tuple(entry for entry in nest.ways if entry[:2] != pair)
-        return nest.model_copy(update={"ways": (*ways, (*pair, primitive.way))})
-    kept = {"streamed": nest.streamed, "resident": nest.resident}
-    memory = {name: tuple(e for e in entries if e != pair) for name, entries in kept.items()}
-    if primitive.memory != "SBUF":
-        name = "streamed" if primitive.memory == "HBM" else "resident"
-        memory[name] = (*memory[name], pair)
-    return nest.model_copy(update=memory)
+    if name in nest.inlined:
+        raise NotNested(f"{name} is computed in place and has no loops")
+    if name not in definitions:
+        raise NotNested(f"there is no definition {name}")
+    return primitive._changed(_Given(algorithm, nest, target, definitions, definitions[name]))
 
 
 def _in_axes(
@@ -510,17 +581,6 @@ def _in_axes(
             raise NotNested(f"{name} {does} {extent} elements of {part.axis}, not {part.size}")
         if any(part.axis == other.axis for other in parts[:number]):
             raise NotNested(f"{name} {does} {part.axis} once, not in two parts")
-
-
-def _contracted(primitive: Contract, found: Contraction, nest: Nest, most: int) -> Nest:
-    name = primitive.definition
-    own = (*found.batch, *found.rows, *found.columns, *found.contracted)
-    _in_axes(name, "sums over", own, primitive.axes)
-    if math.prod(part.size for part in primitive.axes) > most:
-        raise NotNested(f"{name} has more elements in a round of its sum than {most} partitions")
-    rest = tuple(pair for pair in nest.contracted if pair[0] != name)
-    entry = ((name, primitive.axes),) if primitive.axes else ()
-    return nest.model_copy(update={"contracted": (*rest, *entry)})
 
 
 def contractions(definition: ir.Definition, most: int) -> list[tuple[Part, ...]]:
@@ -583,115 +643,30 @@ def split(nest: Nest, definition: ir.Definition, name: str, size: int) -> Nest:
             made.append(Part(axis=f"{name}_0", size=min(part.size, size)))
         return tuple(made)
 
-    stages = tuple(
-        stage.model_copy(update={"partition": parts(stage.partition), "loops": parts(stage.loops)})
-        for stage in nest.stages
-    )
-    if any(name in names for stage in stages for _, names in stage.laid):
+    if any(name in names for stage in nest.stages for _, names in stage.laid):
         raise NotNested(f"{definition.out} has {name}, which lies on partitions whole")
     joined = tuple((product, parts(axes)) for product, axes in nest.contracted)
-    splits = (*nest.splits, (name, size))
-    return nest.model_copy(update={"stages": stages, "contracted": joined, "splits": splits})
-
-
-def _on_cores(nest: Nest, definition: ir.Definition, name: str) -> Nest:
-    """A nest with the halves of an axis on two cores; no stage runs over them."""
-    extent = next((axis.extent for axis in ir.own_axes(definition) if axis.name == name), 0)
-    if extent != CORES:
-        nest, name = split(nest, definition, name, extent // CORES), f"{name}_1"
-
-    def rest(found: tuple[Part, ...]) -> tuple[Part, ...]:
-        return tuple(part for part in found if part.axis != name)
-
-    stages = tuple(
-        stage.model_copy(update={"partition": rest(stage.partition), "loops": rest(stage.loops)})
-        for stage in nest.stages
-    )
-    return nest.model_copy(update={"stages": stages, "cores": (*nest.cores, name)})
+    made = nest.each_stage(lambda s: s.but(partition=parts(s.partition), loops=parts(s.loops)))
+    return made.but(contracted=joined, splits=(*nest.splits, (name, size)))
 
 
 def _in_stage(nest: Nest, name: str, change: Callable[[Stage], Stage]) -> Nest:
-    stages = tuple(change(s) if name in s.members else s for s in nest.stages)
-    return nest.model_copy(update={"stages": stages})
-
-
-def _clear(stage: Stage, axes: tuple[Part, ...]) -> Stage:
-    """A stage with other axes on partitions, which run in no other loop."""
-    held = {part.axis for part in axes}
-    loops = tuple(part for part in stage.loops if part.axis not in held)
-    return stage.model_copy(update={"partition": axes, "loops": loops})
-
-
-def _joined(primitive: At, algorithm: ir.Algorithm, nest: Nest) -> Nest:
-    places = {member: n for n, stage in enumerate(nest.stages) for member in stage.members}
-    if primitive.consumer not in places:
-        raise NotNested(f"there is no definition {primitive.consumer}")
-    here, there = places[primitive.definition], places[primitive.consumer]
-    if here >= there:
-        raise NotNested(
-            f"{primitive.definition} is not computed in a stage before {primitive.consumer}"
-        )
-    moving = nest.stages[here]
-    reads = {d.out: ir.arrays_read(d) for d in algorithm.definitions}
-    for stage in nest.stages[here + 1 : there]:
-        for member in stage.members:
-            if used := reads[member] & set(moving.members):
-                raise NotNested(f"{member} reads {min(used)} before {primitive.consumer} does")
-    target = nest.stages[there]
-    merged = target.model_copy(update={"members": (*moving.members, *target.members)})
-    between = nest.stages[here + 1 : there]
-    stages = (*nest.stages[:here], *between, merged, *nest.stages[there + 1 :])
-    return nest.model_copy(update={"stages": stages})
-
-
-def _apart(name: str, definition: ir.Definition, nest: Nest, target: str) -> Nest:
-    at, stage = next((n, s) for n, s in enumerate(nest.stages) if name in s.members)
-    first, rest = (
-        stage.members[: stage.members.index(name)],
-        stage.members[stage.members.index(name) :],
-    )
-    if not first:
-        raise NotNested(f"{name} begins its stage already")
-    later = _lying(stage.model_copy(update={"members": rest}), definition, target)
-    now = stage.model_copy(update={"members": first})
-    stages = (*nest.stages[:at], now, later, *nest.stages[at + 1 :])
-    return nest.model_copy(update={"stages": stages})
+    return nest.each_stage(lambda stage: change(stage) if name in stage.members else stage)
 
 
 def _lying(stage: Stage, definition: ir.Definition, target: str) -> Stage:
     """A stage of a definition that may not have its axes: along those that it has."""
     axes = {axis.name for axis in definition.axes}
-    fits = all(part.axis in axes for part in stage.partition)
+    fits = stage.lying <= axes
     partition = stage.partition if fits else partition_of(definition, TARGETS[target])
     loops = tuple(part for part in stage.loops if part.axis in axes)
-    return stage.model_copy(update={"partition": partition, "loops": loops})
-
-
-def _inlined(definition: ir.Definition, algorithm: ir.Algorithm, nest: Nest) -> Nest:
-    name = definition.out
-    if isinstance(definition, (ir.Reduce, ir.Scan)):
-        raise NotNested(
-            f"{name} combines elements: only what is computed element by element is inlined"
-        )
-    if any(array.name == name for array in algorithm.outputs):
-        raise NotNested(f"{name} is a result, which is computed anyway")
-    ranked = (
-        d for d in algorithm.definitions if isinstance(d, ir.Reduce) and d.combiner in ORDERED
-    )
-    if any(name in ir.arrays_read(reader) for reader in ranked):
-        raise NotNested(
-            f"{name} is compared with its largest, and computed anew it may round otherwise"
-        )
-    return _without(nest, name).model_copy(update={"inlined": (*nest.inlined, name)})
+    return stage.but(partition=partition, loops=loops)
 
 
 def _without(nest: Nest, name: str) -> Nest:
     """A nest in none of whose stages a definition is."""
-    stages = tuple(
-        s.model_copy(update={"members": tuple(m for m in s.members if m != name)})
-        for s in nest.stages
-    )
-    return nest.model_copy(update={"stages": tuple(stage for stage in stages if stage.members)})
+    made = nest.each_stage(lambda s: s.but(members=tuple(m for m in s.members if m != name)))
+    return made.but(stages=tuple(stage for stage in made.stages if stage.members))
 
 
 def _in_order(nest: Nest, algorithm: ir.Algorithm) -> Nest:
@@ -704,42 +679,25 @@ def _in_order(nest: Nest, algorithm: ir.Algorithm) -> Nest:
         free = (s for s in waiting if not read[s] & missing - {*s.members})
         order.append(next(free, waiting[-1]))
         waiting.remove(order[-1])
-    return nest.model_copy(update={"stages": tuple(order)})
-
-
-def _repeated(primitive: Repeat, algorithm: ir.Algorithm, nest: Nest, target: str) -> Nest:
-    """A nest with a definition computed again, in a stage of its own before the first that reads it."""
-    try:
-        made = repeated(algorithm, primitive.definition, primitive.readers)
-    except NotTogether as refusal:
-        raise NotNested(str(refusal)) from refusal
-    again = made.definition(f"{primitive.definition}_again")
-    at = next(n for n, s in enumerate(nest.stages) if {*s.members} & {*primitive.readers})
-    own = Stage(members=(again.out,), partition=partition_of(again, TARGETS[target]))
-    steps = (*nest.repeated, (primitive.definition, primitive.readers))
-    stages = (*nest.stages[:at], own, *nest.stages[at:])
-    return nest.model_copy(update={"stages": stages, "repeated": steps})
+    return nest.but(stages=tuple(order))
 
 
 def _input_held(primitive: Hold, algorithm: ir.Algorithm, nest: Nest, target: str) -> Nest:
     """A nest with an input brought before the first stage that reads it, for all, or to each that reads it."""
     name, here = primitive.definition, f"{primitive.definition}_here"
-    rest, held = (
-        [one for one in of if one not in (name, here)] for of in (nest.brought, nest.held)
+    kept = primitive.memory == "SBUF"
+    made = _without(nest, here).but(
+        brought=_listed(nest.brought, name, kept), held=_listed(nest.held, here, kept)
     )
-    made = _without(nest, here).model_copy(update={"brought": (*rest,), "held": (*held,)})
-    if primitive.memory == "HBM":
+    if not kept:
         return made
-    made = made.model_copy(update={"brought": (*rest, name), "held": (*held, here)})
     definitions = {d.out: d for d in ready(algorithm, made).definitions}
     first = {member for member, d in definitions.items() if here in ir.arrays_read(d)}
     at = next(n for n, stage in enumerate(made.stages) if first & {*stage.members})
     lying, axes = partition_of(definitions[here], TARGETS[target]), definitions[here].axes
-    around = {part.axis for part in made.stages[at].partition}
-    if len(first) == 1 and not around & {axis.name for axis in axes}:  # alike on all
+    if len(first) == 1 and not made.stages[at].lying & {a.name for a in axes}:  # alike on all
         lying = ()
-    own = Stage(members=(here,), partition=lying)
-    return made.model_copy(update={"stages": (*made.stages[:at], own, *made.stages[at:])})
+    return made.in_place_of(at, Stage(members=(here,), partition=lying), made.stages[at])
 
 
 def read_later(definitions: Iterable[ir.Definition], nest: Nest, at: int) -> list[str]:
@@ -792,12 +750,6 @@ def across_partitions(
     return list(found)
 
 
-def reads_in_turn(target: str) -> bool:
-    """Whether the Vector engine reads two tiles in SBUF one after the other."""
-    spec = TARGETS[target]
-    return spec.two_input_cycles_per_element > spec.vector_cycles_per_element
-
-
 def read_late(algorithm: ir.Algorithm, nest: Nest) -> set[str]:
     """The inputs that one definition alone reads, in no first stage: they may be brought while others work."""
     definitions = ready(algorithm, nest).definitions
@@ -830,8 +782,7 @@ def neighbours(algorithm: ir.Algorithm, nest: Nest, target: str = "trn1") -> Ite
                 axes = filled(tuple(common[first : first + count]), most)
                 if axes != stage.partition:
                     yield Partition(definition=name, axes=axes)
-        held = {part.axis for part in stage.partition}
-        loops = {part.axis: part.size for part in stage.loops}
+        held, loops = stage.lying, {part.axis: part.size for part in stage.loops}
         for axis in dict.fromkeys((*common, *ir.own_axes(members[-1]))):
             if axis.name in held:
                 continue
@@ -852,7 +803,7 @@ def neighbours(algorithm: ir.Algorithm, nest: Nest, target: str = "trn1") -> Ite
                 yield Skip(definition=name, axes=(axis.name,))
         for member in stage.members[1:]:
             yield Apart(definition=member)
-        if reads_in_turn(target):
+        if TARGETS[target].reads_in_turn:
             for member in stage.members:
                 for engine in BESIDE:
                     if engine != dict(nest.beside).get(member, "none"):

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from accelopt.algorithm.ir import Algorithm, axes_of
+from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.nests.lowering import Interface, lower_nest
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, product_in, ready
 from accelopt.kernels.nki.nests.pricing import Prices
@@ -18,7 +19,6 @@ from accelopt.kernels.nki.nests.primitives import (
     changed,
     neighbours,
     read_late,
-    reads_in_turn,
     rows_read,
 )
 from accelopt.kernels.nki.nests.starts import on_two_cores, starting_nests, with_sums_in_runs
@@ -168,7 +168,7 @@ class NestSearch:
         if not self.found.timed:
             return
         self.time_with(static=True)
-        if reads_in_turn(self.target):
+        if TARGETS[self.target].reads_in_turn:
             self.time(
                 self.priced(with_tiles_beside(t.nest, by) for t in self.fastest() for by in BESIDE)
             )
@@ -253,7 +253,7 @@ class NestSearch:
                 for engine in ("vector", "scalar"):
                     if own.get(name) != engine:
                         made = {**own, name: engine}
-                        yield nest.model_copy(update={"engines": tuple(made.items())})
+                        yield nest.but(engines=tuple(made.items()))
 
     def changed(self, timed: TimedNest, early: bool = False) -> list[tuple[Nest, Price]]:
         """What single primitives make of a nest: all but those that bring an input early, or those."""
@@ -296,15 +296,14 @@ def _cost(pair: tuple[Nest, Price]) -> tuple[float, float]:
 
 def with_stages(nest: Nest, update: Mapping[str, object]) -> Nest:
     """All stages with some fields changed."""
-    stages = tuple(stage.model_copy(update=update) for stage in nest.stages)
-    return nest.model_copy(update={"stages": stages})
+    return nest.each_stage(lambda stage: stage.but(**update))
 
 
 def with_tiles_beside(nest: Nest, engine: str) -> Nest:
     """With one of two tiles that Vector takes in PSUM, in all definitions."""
     members = (name for stage in nest.stages for name in stage.members)
     pairs = tuple((name, engine) for name in members) if engine != "none" else ()
-    return nest.model_copy(update={"beside": pairs})
+    return nest.but(beside=pairs)
 
 
 def with_columns(nest: Nest, columns: int) -> Nest:
@@ -318,8 +317,8 @@ def with_rows_spread(algorithm: Algorithm, nest: Nest) -> Nest:
     pairs: list[tuple[str, str]] = []
     for stage in nest.stages:
         members = [definitions[name] for name in stage.members]
-        pairs += rows_read(members, {part.axis for part in stage.partition})
-    return nest.model_copy(update={"spread": tuple(pairs)})
+        pairs += rows_read(members, stage.lying)
+    return nest.but(spread=tuple(pairs))
 
 
 def with_arrays_turned(algorithm: Algorithm, nest: Nest) -> Nest:
@@ -328,7 +327,7 @@ def with_arrays_turned(algorithm: Algorithm, nest: Nest) -> Nest:
     definitions = {d.out: d for d in ready(algorithm, nest).definitions}
     found = [pair for s in nest.stages for pair in across_partitions(s, definitions)]
     pairs = tuple(pair for pair in found if not product_in(definitions[pair[0]]))
-    return nest.model_copy(update={"turned": pairs})
+    return nest.but(turned=pairs)
 
 
 def with_operands_resident(algorithm: Algorithm, nest: Nest) -> Nest:
@@ -336,7 +335,6 @@ def with_operands_resident(algorithm: Algorithm, nest: Nest) -> Nest:
     definitions = {d.out: d for d in ready(algorithm, nest).definitions}
     pairs: list[tuple[str, str]] = []
     for stage in nest.stages:
-        lying = {part.axis for part in stage.partition}
         for name in stage.members:
             found = product_in(definitions[name])
             if found is not None and found.rows and found.columns:
@@ -344,9 +342,9 @@ def with_operands_resident(algorithm: Algorithm, nest: Nest) -> Nest:
                 pairs += [
                     (name, side)
                     for side, operand in sides.items()
-                    if not lying & {axis.name for axis in axes_of(operand)}
+                    if not stage.lying & {axis.name for axis in axes_of(operand)}
                 ]
-    return nest.model_copy(update={"resident": tuple(pairs)})
+    return nest.but(resident=tuple(pairs))
 
 
 def described(nest: Nest) -> str:

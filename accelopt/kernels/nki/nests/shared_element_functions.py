@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from accelopt.algorithm import ir
 from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.kernels.nki.nests.axis_positions import free_name
 
 MOST_TAKEN = 4
 """Elements of a result that take one element at one place, each in another way: the phases of a filter."""
@@ -47,16 +48,6 @@ def word_of(function: ir.Expression) -> str:
     """A word for what a function makes."""
     name = function.function if isinstance(function, ir.Apply) else ""
     return "scaled" if name in ("multiply", "divide") else name or "made"
-
-
-def free_name(name: str, taken: set[str]) -> str:
-    """A name that no array has, which is taken then."""
-    found, number = name, 1
-    while found in taken:
-        number += 1
-        found = f"{name}_{number}"
-    taken.add(found)
-    return found
 
 
 def _repeated(definition: ir.Map) -> Iterator[tuple[str, ir.Expression]]:

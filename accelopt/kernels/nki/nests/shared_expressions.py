@@ -17,8 +17,9 @@ from accelopt.algorithm import ir
 from accelopt.algorithm.contraction import product_of
 from accelopt.algorithm.equal_definitions import digest
 from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.kernels.nki.nests.axis_positions import free_name
 from accelopt.kernels.nki.nests.read_ranges import ends_of, in_order, made_of, reads_of
-from accelopt.kernels.nki.nests.shared_element_functions import free_name, word_of
+from accelopt.kernels.nki.nests.shared_element_functions import word_of
 
 LEAST_LONG = 40
 """Expressions of an Algorithm in which something may be shared."""

@@ -26,7 +26,6 @@ from accelopt.kernels.nki.nests.computed_together import (
 )
 from accelopt.kernels.nki.nests.diagonals import diagonals, with_diagonals
 from accelopt.kernels.nki.nests.matmul_operands import STARTS
-from accelopt.kernels.nki.nests.matmul_time import matmul_ns
 from accelopt.kernels.nki.nests.nest import (
     PLAIN,
     Nest,
@@ -87,7 +86,7 @@ def choices(algorithm: ir.Algorithm, target: str) -> Iterator[Nest]:
         made = appended(made, *pair)
         pairs.append(pair)
     if pairs:
-        yield PLAIN.model_copy(update={"appended": tuple(pairs)})
+        yield PLAIN.but(appended=tuple(pairs))
     inputs = list[str]()
     for array in plain.inputs:
         readers = [d for d in plain.definitions if array.name in ir.arrays_read(d)]
@@ -95,7 +94,7 @@ def choices(algorithm: ir.Algorithm, target: str) -> Iterator[Nest]:
             brought(plain, array.name)
             inputs += [array.name] * (len(readers) > 1)
     if inputs:
-        yield PLAIN.model_copy(update={"brought": tuple(inputs)})
+        yield PLAIN.but(brought=tuple(inputs))
     waiting, made = list[tuple[str, str]](), plain
     while pair := next(sharing(made), None):
         made = shared(made, *pair)
@@ -104,17 +103,16 @@ def choices(algorithm: ir.Algorithm, target: str) -> Iterator[Nest]:
         twice = (pair for pair in itertools.permutations(made.definitions, 2)
                  if pair[0].out in made_of(made, pair[1].out))  # fmt: skip
         kept = (a for one, other in twice for a in inputs if a in ir.arrays_read(one) & ir.arrays_read(other))  # fmt: skip
-        update = {"shared": tuple(waiting), "brought": tuple(dict.fromkeys(kept))}
-        yield PLAIN.model_copy(update=update)
+        yield PLAIN.but(shared=tuple(waiting), brought=tuple(dict.fromkeys(kept)))
     for steps in repeating(plain):
-        yield PLAIN.model_copy(update={"repeated": steps})
+        yield PLAIN.but(repeated=steps)
     sums = tuple(pair for pair in diagonals(algorithm) if _is_faster(algorithm, pair, target))
     if sums:
-        yield PLAIN.model_copy(update={"diagonals": sums})
+        yield PLAIN.but(diagonals=sums)
     if scaled := tuple(_scaled_elements(plain)):
-        yield PLAIN.model_copy(update={"inlined": scaled})
+        yield PLAIN.but(inlined=scaled)
     if along := tuple(_sums_of_shared_elements(plain)):
-        yield PLAIN.model_copy(update={"along_free": along})
+        yield PLAIN.but(along_free=along)
 
 
 def _sums_of_shared_elements(algorithm: ir.Algorithm) -> Iterator[str]:
@@ -159,7 +157,7 @@ def _is_faster(algorithm: ir.Algorithm, pair: tuple[str, str], target: str) -> b
     found = Reading(replace(algorithm, definitions=tuple(products))).meanings.values()
     formats = [meaning.product.dtype for meaning in found if meaning.product]
     vector = ROUND * spec.two_input_cycles_per_element / spec.vector_ghz
-    return all(matmul_ns(spec, ROUND, spec.partitions, dtype) < vector for dtype in formats)
+    return all(spec.matmul_ns(ROUND, spec.partitions, dtype) < vector for dtype in formats)
 
 
 def _starting(
@@ -177,7 +175,7 @@ def _starting(
         last: Sequence[str] = ()
 
         def of(*stages: Stage) -> Nest:
-            return chosen.model_copy(update={"stages": stages})
+            return chosen.but(stages=stages)
 
         for definition, alone in zip(plain.definitions, first.stages, strict=True):
             rest = first.stages[len([m for s in stages for m in s.members]) + 1 :]
@@ -246,7 +244,7 @@ def _on_chip(algorithm: ir.Algorithm, nest: Nest, has_kernel: Callable[[Nest], b
     definitions = ready(algorithm, nest).definitions
 
     def holding(nest: Nest, names: Sequence[str]) -> Nest:
-        made = nest.model_copy(update={"held": (*nest.held, *names)})
+        made = nest.but(held=(*nest.held, *names))
         if not names or has_kernel(made):
             return made
         half = len(names) // 2
@@ -273,10 +271,8 @@ def _alike_on_all(algorithm: ir.Algorithm, nest: Nest, has_kernel: Callable[[Nes
         if not parts or parts.keys() & {axis.name for d in members for axis in d.axes}:
             continue
         lying = tuple(part for axis, part in parts.items() if axis in summed)
-        own = stage.model_copy(update={"partition": lying, "loops": ()})
-        stages = (*made.stages[:at], own, *made.stages[at + 1 :])
-        held = (*made.held, *stage.members)
-        trial = made.model_copy(update={"stages": stages, "held": held})
+        own = made.in_place_of(at, stage.but(partition=lying, loops=()))
+        trial = own.but(held=(*made.held, *stage.members))
         made = trial if has_kernel(trial) else made
     return made if made == nest else _on_chip(algorithm, made, has_kernel)
 
@@ -286,7 +282,7 @@ def _added(algorithm: ir.Algorithm, nest: Nest, has_kernel: Callable[[Nest], boo
     stages = [{*stage.members} for stage in nest.stages]
     pairs = accumulating(ready(algorithm, nest))
     chosen = tuple(pair for pair in pairs if any({*pair} <= stage for stage in stages))
-    made = nest.model_copy(update={"accumulated": chosen})
+    made = nest.but(accumulated=chosen)
     return made if chosen and has_kernel(made) else nest
 
 
@@ -298,9 +294,7 @@ def _skipping(algorithm: ir.Algorithm, nest: Nest, has_kernel: Callable[[Nest], 
         axes = dict.fromkeys(axis for d in members for axis in ir.own_axes(d))
         for axis in reversed(axes):
             if masks_of(members, axis):
-                skipped = stage.model_copy(update={"skipped": (axis.name,)})
-                stages = (*nest.stages[:at], skipped, *nest.stages[at + 1 :])
-                made = nest.model_copy(update={"stages": stages})
+                made = nest.in_place_of(at, stage.but(skipped=(axis.name,)))
                 if has_kernel(made):
                     nest = made
                     break
@@ -321,14 +315,13 @@ def _joined(
         return
     yield plain
     if isinstance(definition, ir.Reduce) and product_in(definition) is None:
-        held = {part.axis for part in (*plain.partition, *plain.loops)}
         rounds = tuple(
             Part(axis=axis.name, size=1)
             for axis in definition.reduced
-            if axis.name not in held and axis.extent <= MOST_ROUNDS
+            if axis.name not in plain.taken and axis.extent <= MOST_ROUNDS
         )
         if rounds:
-            yield plain.model_copy(update={"loops": (*plain.loops, *rounds)})
+            yield plain.but(loops=(*plain.loops, *rounds))
     own = {axis.name for axis in ir.own_axes(definition)}
     looped = {part.axis for part in stages[-1].loops}
     if (
@@ -336,7 +329,7 @@ def _joined(
         and looped <= own
         and looped - {part.axis for part in plain.loops}
     ):
-        yield stages[-1].model_copy(update={"members": members})
+        yield stages[-1].but(members=members)
 
 
 def _filled_up(algorithm: ir.Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
@@ -346,8 +339,7 @@ def _filled_up(algorithm: ir.Algorithm, nest: Nest, target: str) -> Iterator[Nes
         stage = made.stages[at]
         rows = math.prod(part.size for part in stage.partition)
         definitions = [ready(algorithm, made).definition(name) for name in stage.members]
-        names = {part.axis for part in (*stage.partition, *stage.loops)}
-        free = [axis for axis in shared_axes(definitions) if axis.name not in names]
+        free = [axis for axis in shared_axes(definitions) if axis.name not in stage.taken]
         sizes = [
             (axis, size)
             for axis in free
@@ -358,12 +350,8 @@ def _filled_up(algorithm: ir.Algorithm, nest: Nest, target: str) -> Iterator[Nes
             continue
         axis, size = max(sizes, key=lambda pair: (pair[1], pair[0].extent))
         made = split(made, definitions[0], axis.name, axis.extent // size)
-        part = Part(axis=f"{axis.name}_1", size=size)
-        stage = made.stages[at]
-        filled_ = stage.model_copy(update={"partition": (*stage.partition, part)})
-        made = made.model_copy(
-            update={"stages": (*made.stages[:at], filled_, *made.stages[at + 1 :])}
-        )
+        part, stage = Part(axis=f"{axis.name}_1", size=size), made.stages[at]
+        made = made.in_place_of(at, stage.but(partition=(*stage.partition, part)))
     if made != nest:
         yield made
 
@@ -400,29 +388,27 @@ def _beside(algorithm: ir.Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
             lying = filled((Axis(f"{part.axis}_1", extent // size),), most)
             looped = (Part(axis=f"{part.axis}_0", size=tile),) if 1 < tile < size else ()
             stages = tuple(
-                new.model_copy(update={"partition": lying, "loops": (*new.loops, *looped)})
+                new.but(partition=lying, loops=(*new.loops, *looped))
                 if old.partition == (part,)
                 else new
                 for old, new in zip(nest.stages, cut_.stages, strict=True)
             )
-            yield cut_.model_copy(update={"stages": stages})
+            yield cut_.but(stages=stages)
 
 
 def _by_terms(algorithm: ir.Algorithm, nest: Nest) -> Iterator[Nest]:
     """With a loop along what a sum of few terms runs over: what its stage makes for a term is added at once."""
     definitions = {d.out: d for d in ready(algorithm, nest).definitions}
     for at, stage in enumerate(nest.stages):
-        held = {part.axis for part in (*stage.partition, *stage.loops)}
         made: set[Axis] = set()
         for name in stage.members:
             definition = definitions[name]
             summed = {*definition.reduced} if isinstance(definition, ir.Reduce) else set()
             few = math.prod(axis.extent for axis in summed) <= MOST_ROUNDS
             if summed & made and few and not product_in(definition):
-                rounds = [Part(axis=a.name, size=1) for a in sorted(summed) if a.name not in held]
-                looped = stage.model_copy(update={"loops": (*stage.loops, *rounds)})
-                stages = (*nest.stages[:at], looped, *nest.stages[at + 1 :])
-                yield nest.model_copy(update={"stages": stages})
+                names = [axis.name for axis in sorted(summed) if axis.name not in stage.taken]
+                rounds = [Part(axis=name, size=1) for name in names]
+                yield nest.in_place_of(at, stage.but(loops=(*stage.loops, *rounds)))
                 break
             made.update(definition.axes)
 
@@ -436,7 +422,7 @@ def _joined_sums(algorithm: ir.Algorithm, nest: Nest, target: str) -> Iterator[N
             if (joined := contractions(definition, TARGETS[target].partitions))
         )
         if entries:
-            yield nest.model_copy(update={"contracted": entries})
+            yield nest.but(contracted=entries)
 
 
 def _side_by_side(algorithm: ir.Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
@@ -463,7 +449,7 @@ def _side_by_side(algorithm: ir.Algorithm, nest: Nest, target: str) -> Iterator[
         if names := [axis.name for axis in shared(definition) if axis.name in parts]:
             found[definition.out] = parts[names[0]]
     if found:
-        yield nest.model_copy(update={"contracted": tuple(found.items())})
+        yield nest.but(contracted=tuple(found.items()))
 
 
 def _blocked(algorithm: ir.Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
@@ -483,15 +469,11 @@ def _blocked(algorithm: ir.Algorithm, nest: Nest, target: str) -> Iterator[Nest]
         for tiles in (2, 4):
             if extent // most % tiles == 0 and extent // most > tiles:
                 block = Part(axis=f"{part.axis}_1", size=tiles)
-                yield made.model_copy(
-                    update={
-                        "stages": tuple(
-                            s.model_copy(update={"loops": (*s.loops, block)})
-                            if any(p.axis == f"{part.axis}_0" for p in s.partition)
-                            else s
-                            for s in made.stages
-                        )
-                    }
+                rows = f"{part.axis}_0"
+                yield made.each_stage(
+                    lambda s, block=block, rows=rows: (  # type: ignore[misc]
+                        s.but(loops=(*s.loops, block)) if rows in s.lying else s
+                    )
                 )
         return
 
@@ -502,7 +484,6 @@ def _in_rounds(algorithm: ir.Algorithm, nest: Nest) -> Iterator[Nest]:
     definitions = {d.out: d for d in ready(algorithm, nest).definitions}
     for at, stage in enumerate(nest.stages):
         members = [definitions[name] for name in stage.members]
-        lying = {part.axis for part in stage.partition}
         ways: list[tuple[str, str, Way]] = []
         rounds: list[Part] = []
         for definition in members:
@@ -510,16 +491,15 @@ def _in_rounds(algorithm: ir.Algorithm, nest: Nest) -> Iterator[Nest]:
             if found is None or not found.rows or not found.columns:
                 continue
             for side, own in (("left", found.rows), ("right", found.columns)):
-                if lying & {axis.name for axis in own}:
+                if stage.lying & {axis.name for axis in own}:
                     ways.append((definition.out, side, "squares"))
-            made = ir.arrays_read(definition) & set(stage.members)
-            if made and len(found.contracted) == 1 and found.contracted[0].extent > ROUND:
+            read = ir.arrays_read(definition) & set(stage.members)
+            if read and len(found.contracted) == 1 and found.contracted[0].extent > ROUND:
                 rounds.append(Part(axis=found.contracted[0].name, size=ROUND))
         if len(rounds) == 1:
-            looped = stage.model_copy(update={"loops": (*stage.loops, *rounds), "columns": ROUND})
-            stages = (*nest.stages[:at], looped, *nest.stages[at + 1 :])
+            made = nest.in_place_of(at, stage.but(loops=(*stage.loops, *rounds), columns=ROUND))
             for chosen in ((), tuple(ways)):
-                yield nest.model_copy(update={"stages": stages, "ways": (*nest.ways, *chosen)})
+                yield made.but(ways=(*nest.ways, *chosen))
 
 
 def _summed_as_laid(algorithm: ir.Algorithm, chosen: Nest, target: str) -> Iterator[Nest]:
@@ -593,7 +573,7 @@ def _on_all_partitions(
             members=tuple(d.out for d in definitions), partition=partition,
             laid=tuple((d.out, tuple(lying)) for d in definitions if d.out in summed),
         )  # fmt: skip
-        yield whole.model_copy(update={"stages": (stage,)})
+        yield whole.but(stages=(stage,))
 
 
 def _laid_so(
@@ -655,8 +635,7 @@ def _laid_so(
         )  # fmt: skip
         for kept in dict.fromkeys((loops, loops[:1])):
             for columns in (stage.columns, ROUND)[: 1 + across]:
-                looped = stage.model_copy(update={"loops": kept, "columns": columns})
-                yield whole.model_copy(update={"stages": (looped,)})
+                yield whole.but(stages=(stage.but(loops=kept, columns=columns),))
 
 
 def with_sums_in_runs(algorithm: ir.Algorithm, nest: Nest, target: str) -> Nest | None:
@@ -677,8 +656,7 @@ def with_sums_in_runs(algorithm: ir.Algorithm, nest: Nest, target: str) -> Nest 
             contracted[definition.out] = (Part(axis=f"{axis.name}_1", size=most),)
     if len(contracted) == len(nest.contracted):
         return None
-    update = {"splits": tuple(splits.items()), "contracted": tuple(contracted.items())}
-    return nest.model_copy(update=update)
+    return nest.but(splits=tuple(splits.items()), contracted=tuple(contracted.items()))
 
 
 def _laid(
@@ -702,7 +680,7 @@ def _laid(
     if moving is None or len(columns) != 1 or columns[0].extent > most:
         return
     stage = Stage(members=tuple(d.out for d in plain.definitions))
-    whole = chosen.model_copy(update={"stages": (stage,)})
+    whole = chosen.but(stages=(stage,))
     cut = along.name, moving.name
     try:
         for name in cut:
@@ -734,7 +712,7 @@ def _laid(
             partition=(Part(axis=inner[1], size=min(moving.extent, most)),),
         )  # fmt: skip
         ways = ((last.out, side, "direct"), (last.out, other, "direct"))
-        yield whole.model_copy(update={"stages": (stage,), "ways": ways})
+        yield whole.but(stages=(stage,), ways=ways)
 
 
 def _lying(algorithm: ir.Algorithm) -> list[tuple[str, ...]]:

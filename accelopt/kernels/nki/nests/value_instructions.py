@@ -18,7 +18,6 @@ from accelopt.kernels.nki.nests.axis_positions import At, FreeNames, Span, numbe
 from accelopt.kernels.nki.nests.gathering import gather
 from accelopt.kernels.nki.nests.hbm_margins import Margins, is_zero_outside
 from accelopt.kernels.nki.nests.instructions import Instructions
-from accelopt.kernels.nki.nests.matmul_time import matmul_ns
 from accelopt.kernels.nki.nests.moments import Moment, moment
 from accelopt.kernels.nki.nests.nest import NotNested, ReadAfterChange, Stage
 from accelopt.kernels.nki.nests.places import Round, View, Where, spans_of
@@ -365,7 +364,7 @@ class Calculation(Instructions):
             views = [into.moved(spot, where), source.moved(spot, where)]
             self.issue(spot, axes, views, lambda dst, texts, count: (Form(
                 self.text.product(dst, square, texts[0]), "tensor",
-                matmul_ns(self.spec, count, where.rows, source.tile.dtype)),))  # fmt: skip
+                self.spec.matmul_ns(count, where.rows, source.tile.dtype)),))  # fmt: skip
 
         self.each(where, pieces, part)
 
@@ -497,8 +496,7 @@ class Calculation(Instructions):
             sizes, strides = merged(counts, [list(target.strides.values()), own])
             dst = self.text.inside(target.tile, where.rows, target.offset, sizes, strides[0])
             made = self.text.positions(dst, where.rows, base, row, sizes, strides[1], "float32")
-            cycles = self.spec.gpsimd_start_cycles + math.prod(sizes)
-            self.put("", Form(made, "gpsimd", cycles / self.spec.gpsimd_ghz))
+            self.put("", Form(made, "gpsimd", self.gpsimd_ns(math.prod(sizes))))
 
         if row is not None:
             count(target, base, row, True)
@@ -570,10 +568,7 @@ class Calculation(Instructions):
         made = self.text.selected(
             texts[0], texts[1], number, rows, base, row, sizes, strides[2], said
         )
-        cycles = self.spec.gpsimd_start_cycles + (
-            self.spec.gpsimd_cycles_per_element * math.prod(sizes)
-        )
-        self.put("", Form(made, "gpsimd", cycles / self.spec.gpsimd_ghz))
+        self.put("", Form(made, "gpsimd", self.gpsimd_ns(math.prod(sizes))))
 
     def choose(self, value: Value, where: Where) -> View:
         """One of two values, by a third that is not zero."""

@@ -1,5 +1,5 @@
-"""What each version of the `nki` package added and removed: the one table of it, and which version a kernel
-is for, as it says or as the names that it uses tell.
+"""What each version of the `nki` package added and removed, as `versions.csv` has it, and which version a kernel is
+for, as it says or as the names that it uses tell.
 
 Source: "NKI Migration Guides" and "Release Notes for Neuron Component: NKI" of SDK 2.32, whole, and what is public of
 those of 2.33 with "Announcing changes to NKI specialization".
@@ -8,12 +8,13 @@ those of 2.33 with "Announcing changes to NKI specialization".
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from accelopt.sim.call_sites import running_line
 from accelopt.sim.errors import KernelError, SourceLine
 from accelopt.sim.tracer import active
+from accelopt.tables import packaged_table
 
 RELEASES = {"0.3": "2.29", "0.4": "2.30", "0.5": "2.31", "0.6": "2.32", "0.7": "2.33"}
 """The SDK of each version that is understood, the oldest first."""
@@ -22,104 +23,26 @@ NEWEST = VERSIONS[-1]
 
 
 class Change(NamedTuple):
-    """A version that added or removed names, and what to write where they are not there (empty: nothing
-    stands in their place). A kernel that has a name which does not `tell` is for the newest all the same,
+    """The version that added or removed a name, and what to write where it is not there (empty: nothing
+    stands in its place). A kernel that has a name which does not `tell` is for the newest all the same,
     unless it is said: the mistake is likelier than the older version."""
 
     version: str
-    names: Sequence[str]
     advice: str = ""
     tells: bool = True
 
 
-_VIEWS = "slice select permute broadcast expand_dim squeeze_dim reshape_dim flatten_dims rearrange vector_select"
-ADDED = (
-    Change("0.4", [f"nki.language.{name}" for name in "abs_max abs_min prelu bypass".split()]),
-    Change("0.4", ["nki.isa.activate2"], "Use nisa.tensor_scalar and nisa.activation."),
-    Change(
-        "0.4",
-        [f"tile_size.{name}" for name in ("sbuf_size_bytes", "sbuf_fmax", "sbuf_fmax_bytes")],
-        "Use nl.tile_size.total_available_sbuf_size.",
-    ),
-    Change("0.4", ["tile_size.psum_bank_fmax", "tile_size.psum_bank_fmax_bytes"]),
-    Change("0.5", ["nki.language.float8_e8m0fnu"], "Scales are nl.uint8 there."),
-    Change(
-        "0.5",
-        [f"NkiTensor.{name}" for name in _VIEWS.split()],
-        "Write the view as an access pattern, .ap(...).",
-    ),
-    Change("0.5", "NkiTensor.indirect NkiTensor.is_contiguous NkiTensor.is_indirect".split()),
-    Change("0.5", ["tile_size.psum_num_banks"]),
-    Change("0.6", ["nki.language.fori_loop"], "Loop with nl.dynamic_range."),
-    Change("0.6", ["nki.language.while_loop"], "Loop with `while` on a register."),
-    Change("0.6", ["nki.isa.topk"], "Use nisa.max8 and its like."),
-    Change("0.6", ["nki.collectives.all_gather_v"], "Use ncc.all_gather of whole slots."),
-    Change("0.7", ["nki.collectives.reduce_scatter_v"], "Use ncc.reduce_scatter of whole slots."),
-    Change(
-        "0.7",
-        [
-            f"nki.collectives.{name}_{part}"
-            for name in ("all_gather_v", "all_to_all_v", "reduce_scatter_v")
-            for part in ("prepare", "trigger")
-        ],
-        "Call it in one.",
-    ),
-    Change(
-        "0.7",
-        ["nki.isa.scalar_load", "nki.isa.scalar_store"],
-        "Use nisa.register_load and nisa.register_store.",
-    ),
-    Change(
-        "0.7",
-        ["arithmetic on a number of the device"],
-        "Compute on a tile, and load it with nisa.register_load.",
-    ),
-    Change(
-        "0.7",
-        [f"nki.language.{name}" for name in ("tiles", "blocks", "alloc_tiles", "alloc_blocks")],
-        "Slice the tensor.",
-    ),
-    Change("0.7", ["NkiTensor.data"], "Use the tensor itself."),
-    Change("0.7", ["parameters after '*'"], "Write them without the '*'."),
-)
-REMOVED = (
-    Change(
-        "0.4",
-        ["nki.isa.tensor_copy_dynamic_src", "nki.isa.tensor_copy_dynamic_dst"],
-        "Use nisa.tensor_copy with .ap(scalar_offset=...).",
-    ),
-    Change(
-        "0.4",
-        ["nisa.dma_transpose into a dst of lower rank"],
-        "Give dst the rank of src, or src and axes the rank of dst.",
-        tells=False,
-    ),
-    Change(
-        "0.5",
-        ["nl.rsqrt of a tile in PSUM"],
-        "Copy it to SBUF, or use nisa.activation with op=nl.rsqrt.",
-        tells=False,
-    ),
-    Change(
-        "0.7",
-        ["nki.language.dynamic_range"],
-        "Use nl.fori_loop(lower, upper, body), whose body is a function of the index; range where the "
-        "bounds are numbers.",
-    ),
-    Change(
-        "0.7",
-        ["`while` on a register"],
-        "Use nl.while_loop(register, body), whose body returns the next condition.",
-    ),
-)
+def changes(change: str) -> dict[str, Change]:
+    """What was `added` or `removed`, by name."""
+    return {
+        row["name"]: Change(row["version"], row["advice"], row["tells"] == "yes")
+        for row in packaged_table("sim/dialects/nki/versions.csv")
+        if row["change"] == change
+    }
 
 
-def _by_name(changes: Sequence[Change]) -> dict[str, Change]:
-    return {name: change for change in changes for name in change.names}
-
-
-_ADDED, _REMOVED = _by_name(ADDED), _by_name(REMOVED)
-_ALWAYS = Change(VERSIONS[0], ())
+_ADDED, _REMOVED = changes("added"), changes("removed")
+_ALWAYS = Change(VERSIONS[0])
 
 
 class Use(NamedTuple):

@@ -12,6 +12,7 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import count
 
 import numpy as np
 
@@ -19,7 +20,8 @@ from accelopt.hardware import TRN1
 from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine
 from accelopt.sim.errors import SourceLine
-from accelopt.sim.isa import movement
+from accelopt.sim.isa import elementwise, movement
+from accelopt.sim.isa.opcode import Opcode
 from accelopt.sim.program import Buffer, Engine, Instruction, Loop, Program, ProgramNode, Tensor
 from accelopt.sim.timing.machine.pricing import opcode_label
 from accelopt.sim.timing.stream.operation import (
@@ -379,3 +381,48 @@ def _flat_part(row: Access, start: int, count: int) -> Access:
     if len(row.shape) == 2 and row.strides[1] in (0, 1):
         return replace(row, shape=(1, count), offset=row.offset + start * row.strides[1])
     return row
+
+
+FIRST_ID = -2_000_000
+
+
+def write_out_variances(nest: Nest, decisions: Decisions) -> Nest:
+    """The tree with every reduction to a variance written out: no engine reduces to one by itself.
+
+    `nl.var` becomes the mean, what is left of each element, its square, and the sum of those. Two versions of
+    a layernorm (trn1_variants.csv: i1_c03 and i1_c07) that call it take 0.5 ms longer than one that takes the
+    mean of the squares (s00): what one more reduction and one more subtraction of every element take."""
+    numbers = count()
+
+    def change(operation: Operation) -> tuple[Operation, ...]:
+        if operation.attributes.get("op") != "variance" or operation.queue is not Queue.VECTOR:
+            return (operation,)
+        decisions.add("a variance is four instructions", operation.source)
+        return _written_out(operation, next(numbers))
+
+    return rewrite(nest, change)
+
+
+def _written_out(operation: Operation, number: int) -> tuple[Operation, ...]:
+    data, result = operation.reads[0], operation.writes[0]
+    mean, rest, square = (
+        own_tile(
+            FIRST_ID - 3 * number - at, "variance", (data.partitions, width), data.dtype, Buffer.SBUF,
+            operation.source,
+        )
+        for at, width in enumerate((1, data.free_elements, data.free_elements))
+    )  # fmt: skip
+
+    def step(
+        opcode: Opcode, queue: Queue, reads: tuple[Access, ...], target: Access, label: str
+    ) -> Operation:
+        return Operation(
+            opcode, queue, reads, (target,), source=operation.source, label=f"{label} of variance"
+        )
+
+    return (
+        step(operation.opcode, Queue.VECTOR, (data,), mean, "mean"),
+        step(elementwise.TENSOR_SCALAR, Queue.SCALAR, (data, mean), rest, "subtraction"),
+        step(elementwise.ACTIVATION, Queue.SCALAR, (rest,), square, "square"),
+        replace(operation, reads=(square, *operation.reads[1:]), writes=(result,)),
+    )

@@ -33,7 +33,6 @@ from accelopt.sim.timing.compiler import (
     residency,
     transfers_between_rounds,
     transposing,
-    variance_lowering,
     widening,
 )
 from accelopt.sim.timing.compiler.spilling import Spills
@@ -167,7 +166,7 @@ LOOP_PASSES = (
             transposing.transpose_after_loading, where=lambda b: b.transposes_after_loading
         ),
     ),
-    Pass("write_out_variances", _changes_loops(variance_lowering.write_out_variances)),
+    Pass("write_out_variances", _changes_loops(lowering.write_out_variances)),
     Pass(
         "make_results_apart",
         _changes_loops(recomputation.make_results_apart, where=lambda b: b.makes_results_apart),

@@ -134,10 +134,9 @@ def _operands_beside(operation: Operation) -> int:
 def _reads_in_turn(operation: Operation, n: int, spec: Hardware) -> int:
     """How many accesses VectorE opens one after the other: two for two operands that share SBUF's
     read port, which is when each element of theirs takes two turns as well."""
-    alone = spec.vector_cycles_per_element
-    if not operation.opcode.cost.two_tiles or spec.two_input_cycles_per_element <= alone:
+    if not operation.opcode.cost.two_tiles or not spec.reads_in_turn:
         return 1
-    return 2 if _elements(operation, n, spec) > alone * n else 1
+    return 2 if _elements(operation, n, spec) > spec.vector_cycles_per_element * n else 1
 
 
 def _elements(operation: Operation, n: int, spec: Hardware) -> float:
@@ -283,13 +282,8 @@ def _matmul_cycles(operation: Operation, spec: Hardware) -> float:
     """Loading the stationary tile, as far as nothing hides it, and streaming the moving one, once
     a pass."""
     _, columns, rows = _matmul_sizes(operation)
-    slow = is_slow(operation)
-    per_row = spec.fp32_matmul_cycles_per_row if slow else spec.matmul_cycles_per_row
-    exposed = spec.fp32_exposed_load if slow else spec.exposed_load
-    stream = max(per_row * rows, spec.minimum_matmul_cycles)
-    load = exposed * columns + spec.matmul_pass_overhead_cycles
     passes = spec.broadcast_passes if operation.opcode is BROADCAST else _passes(operation, spec)
-    return passes * (stream + load)
+    return passes * spec.matmul_cycles(rows, columns, is_slow(operation))
 
 
 def is_slow(operation: Operation) -> bool:

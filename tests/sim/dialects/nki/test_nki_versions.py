@@ -155,8 +155,7 @@ def test_every_name_of_the_table_is_there_or_a_phrase():
     }  # fmt: skip
     lost = {
         name
-        for change in (*versions.ADDED, *versions.REMOVED)
-        for name in change.names
+        for name in (*versions.changes("added"), *versions.changes("removed"))
         if " " not in name and name.rpartition(".")[2] not in homes[name.rpartition(".")[0]]
     }
     absent = {"nki.isa.tensor_copy_dynamic_src", "nki.isa.tensor_copy_dynamic_dst"}

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+from accelopt.concurrency import Closing
 from accelopt.evaluation import Status
 from accelopt.kernels.gpu.bench.files.tracefiles import Solution
 from accelopt.kernels.gpu.bench.judging.evaluation_task import Task
@@ -35,7 +36,6 @@ COMPILER_SETTINGS = {
     "TORCHINDUCTOR_COMPILE_THREADS": "1",  # more are processes that share locks: closed here
 }
 Reply = TypeVar("Reply", bound=Message)
-Own = TypeVar("Own", bound="Process")
 
 
 def caches(scratch: Path) -> dict[str, str]:
@@ -93,7 +93,7 @@ def payload_of(task: Task, folder: Path) -> dict[str, object]:
     }
 
 
-class Process:
+class Process(Closing):
     """One child of a task, working in a folder of its own."""
 
     def __init__(
@@ -111,10 +111,8 @@ class Process:
             environment=dict(task.environment), start=task.starting,
         )  # fmt: skip
 
-    def __enter__(self: Own) -> Own:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """End the child."""
         self.child.close()
 
 

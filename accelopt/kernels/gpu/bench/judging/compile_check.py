@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from accelopt.concurrency import Closing
 from accelopt.evaluation import Status
 from accelopt.hardware.gpus import DEFAULT_GPU, GPUS
 from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Solution, Trace
@@ -41,7 +42,7 @@ class CompileVerdict(NamedTuple):
         return max((item.spilled_bytes for item in self.resources), default=0)
 
 
-class CompilerPool:
+class CompilerPool(Closing):
     """So many compiler processes. Another is started only when all that were are at work."""
 
     def __init__(
@@ -120,9 +121,3 @@ class CompilerPool:
         for child in self._all:
             child.close()
         self._stack.close()
-
-    def __enter__(self) -> CompilerPool:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
