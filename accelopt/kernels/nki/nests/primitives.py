@@ -34,6 +34,7 @@ from accelopt.kernels.nki.nests.nest import (
     product_in,
     ready,
 )
+from accelopt.kernels.nki.nests.preparing import combined_by_readers
 from accelopt.kernels.nki.nests.skipping import masks_of
 from accelopt.sim.dialects.dialect import Dialect
 
@@ -219,8 +220,8 @@ class Bring(_Primitive):
 
 
 class Inline(_Primitive):
-    """`inline(definition)`: whoever reads it computes it anew. Legal where it is not compared with one of its
-    largest elements, for it could round otherwise."""
+    """`inline(definition)`: whoever reads it computes it anew, or combines what it combines with all else. Legal where
+    it is not compared with one of its largest elements, for it could round otherwise."""
 
     kind: Literal["inline"] = "inline"
     definition: str
@@ -669,9 +670,9 @@ def _lying(stage: Stage, definition: ir.Definition, target: str) -> Stage:
 
 def _inlined(definition: ir.Definition, algorithm: ir.Algorithm, nest: Nest) -> Nest:
     name = definition.out
-    if isinstance(definition, (ir.Reduce, ir.Scan)):
+    if not isinstance(definition, ir.Map) and not combined_by_readers(name, algorithm):
         raise NotNested(
-            f"{name} combines elements: only what is computed element by element is inlined"
+            f"{name} combines elements, which those that read it do not combine on in the same way"
         )
     if any(array.name == name for array in algorithm.outputs):
         raise NotNested(f"{name} is a result, which is computed anyway")
