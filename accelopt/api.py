@@ -272,7 +272,9 @@ def refuse_earlier_run(folder: Path, resume: bool) -> None:
     journal = folder / "journal.jsonl"
     there = journal.exists()
     if there and came_to_something(journal) and not resume:
-        raise ConfigError(f"{folder} holds an earlier run; --resume that, or choose another --out")
+        raise ConfigError(
+            f"{folder} holds an earlier run; continue that with --resume, or choose another --out for another"
+        )
     if resume and not there:
         raise ConfigError(f"there is no run to resume in {folder}")
 

@@ -68,6 +68,8 @@ def watcher_of(board: Board, settings: Settings) -> Watcher:
         board.say(line, latency)
         if line.baseline and node.evaluation.message:
             board.say(line, f"warning: the baseline is {node.evaluation.message}")
+        if line.baseline:
+            line.say("looking for faster kernels")
 
     def verifying(node: Node) -> None:
         line = board.lines[node.case.case_name]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from accelopt.algorithm.index import Axis, index_of
-from accelopt.algorithm.ir import Definition
+from accelopt.algorithm.ir import Definition, arrays_read
 from accelopt.kernels.nki.nests.axis_positions import At, Span
 from accelopt.kernels.nki.nests.nest import NotNested
 from accelopt.kernels.nki.nests.places import View, Where
-from accelopt.kernels.nki.nests.text import Tile, collected
+from accelopt.kernels.nki.nests.statements import Form
+from accelopt.kernels.nki.nests.text import Tile, collected, merged
 from accelopt.kernels.nki.nests.values import Value
 
 if TYPE_CHECKING:
@@ -96,7 +99,7 @@ class OnChip:
             step *= axis.extent + sum(ends.get(axis, ())) if own else 1
         rounds = math.prod(axis.extent // lying[axis] for axis in cut)
         tile = Tile(emitter.names.new(name), where.rows, step * rounds, "float32")
-        taken = 4 * sum(one.width for one in (tile, *(found.tile for found in self.held.values())))
+        taken = 4 * sum(one.width for one in (tile, *self._read_later()))
         if taken > emitter.spec.sbuf_usable_bytes // 2:
             raise NotNested(f"{name} does not fit half of SBUF, with what stays there")
         held = _Held(tile, definition.axes, lying, strides, step, ends)
@@ -109,6 +112,15 @@ class OnChip:
                 view = View(tile, At(n * step), strides)
                 emitter.fill_ends(view, whole.within(spans), whole, [*reversed(strides)], before)
         return held
+
+    def _read_later(self) -> Iterator[Tile]:
+        """What stays for the present stage or later ones."""
+        stages = self.emitter.nest.stages
+        later = stages[stages.index(self.emitter.stage) :]
+        read = {
+            a for s in later for m in s.members for a in arrays_read(self.emitter.definitions[m])
+        }
+        return (found.tile for name, found in self.held.items() if name in read)
 
     def _round(self, found: _Held, axis: Axis, where: Where) -> At:
         """In which of its parts an axis is at a place. Raises NotNested where that is in none."""
@@ -142,6 +154,8 @@ class OnChip:
                     strides[other] = strides.get(other, 0) + step * found.strides[axis]
                 continue
             row = next((a for a in where.part if index == index_of(a)), None)
+            if row is None and (moved := self._shifted(found, value, axis, where)):
+                return moved
             span, most = where.span(row or axis), found.lying[axis]
             fits = span.lanes == most or (span.lanes < most and span.width < axis.extent)
             if row is None or not fits:
@@ -157,3 +171,38 @@ class OnChip:
         ]:
             raise NotNested(f"{value.array} lies on other partitions than those that read it")
         return View(found.tile, collected(offset), strides)
+
+    def _shifted(self, found: _Held, value: Value, axis: Axis, where: Where) -> View | None:
+        """What lies so many partitions after those that read it, brought there by a DMA, and zeros for those after
+        the last; None where that is not all of it."""
+        emitter, number = self.emitter, list(found.axes).index(axis)
+        base, steps = emitter.affine(value.indices[number], where)
+        after, own = base.constant, tuple(where.part)
+        if (
+            base.terms
+            or own != tuple(found.lying)
+            or steps != {axis: 1}
+            or where.rows != axis.extent
+        ):
+            return None
+        indices = tuple(index_of(axis) if n == number else i for n, i in enumerate(value.indices))
+        held = self.read(replace(value, indices=indices), where)
+        if held is None or abs(after) >= where.rows or not after:
+            return held
+        axes = where.free(value.axes)
+        target = emitter.new_tile(f"{value.array}_shifted", where, axes)
+        emitter.fill(target.tile, "0", zeros=True)
+        counts = [where.span(a).width for a in axes]
+        sizes, (into, of) = merged(
+            counts, [[view.strides[a] for a in axes] for view in (target, held)]
+        )
+        rows = where.rows - abs(after)
+        dst, src = (
+            emitter.text.inside(view.tile, rows, view.offset, sizes, own_steps, At(low))
+            for view, own_steps, low in (
+                (target, into, max(0, -after)), (held, of, max(0, after)),
+            )
+        )  # fmt: skip
+        moved = rows * target.tile.width * 4
+        emitter.put("", Form(emitter.transfer(dst, src), "dma", 0.0), moved=2 * moved)
+        return target

@@ -333,20 +333,53 @@ def cut(algorithm: ir.Algorithm, splits: Iterable[tuple[str, int]]) -> ir.Algori
 
 
 def inlined(algorithm: ir.Algorithm, names: tuple[str, ...]) -> ir.Algorithm:
-    """A prepared Algorithm with some Maps computed where they are read."""
+    """A prepared Algorithm with some Maps computed where they are read, and some Reduces combined there."""
     for name in names:
         definition = algorithm.definition(name)
-        assert isinstance(definition, ir.Map)
+        assert isinstance(definition, (ir.Map, ir.Reduce))
         rest = tuple(d for d in algorithm.definitions if d.out != name)
 
-        def computed(read: ir.Read, body: ir.Map = definition) -> ir.Expression:
+        def computed(read: ir.Read, body: ir.Map | ir.Reduce = definition) -> ir.Expression:
             if read.array != body.out:
                 return read
             return moved(body.expression, dict(zip(body.axes, read.indices, strict=True)))
 
         made = tuple(ir.with_reads(d, computed) for d in rest)
+        if isinstance(definition, ir.Reduce):
+            made = tuple(
+                replace(d, reduced=(*definition.reduced, *d.reduced))
+                if isinstance(d, ir.Reduce) and name in ir.arrays_read(was)
+                else d
+                for d, was in zip(made, rest, strict=True)
+            )
         algorithm = replace(algorithm, definitions=made)
     return algorithm
+
+
+def combined_by_readers(name: str, algorithm: ir.Algorithm) -> bool:
+    """Whether all that read a Reduce combine its elements in the same way, over other axes: in them it needs no
+    definition."""
+    own = algorithm.definition(name)
+    readers = [d for d in algorithm.definitions if name in ir.arrays_read(d)]
+    return (
+        isinstance(own, ir.Reduce)
+        and own.combiner not in ORDERED
+        and all(
+            isinstance(d, ir.Reduce)
+            and d.combiner == own.combiner
+            and not {a.name for a in own.reduced} & {a.name for a in ir.own_axes(d)}
+            and _read_alone(d.expression, own)
+            for d in readers
+        )
+    )
+
+
+def _read_alone(expression: ir.Expression, own: ir.Reduce) -> bool:
+    """Whether an expression is an element of a Reduce, or that under conditions and else what counts for nothing."""
+    if isinstance(expression, ir.Where) and isinstance(expression.on_false, ir.Constant):
+        counts = own.combiner == "add" and expression.on_false.value
+        return not counts and _read_alone(expression.on_true, own)
+    return isinstance(expression, ir.Read) and expression.array == own.out
 
 
 def moved(expression: ir.Expression, values: Mapping[Axis, Index]) -> ir.Expression:
@@ -670,9 +703,9 @@ def _cut(algorithm: ir.Algorithm, cuts: Cuts) -> ir.Algorithm:
 
     def changed(read: ir.Read) -> ir.Read:
         indices = [
-            index // step % digit.extent if (read.array, axis) in digits else index
+            index // step % digit.extent if place else index // step
             for axis, index in zip(axes[read.array], read.indices, strict=True)
-            for digit, step in digits.get((read.array, axis), ((axis, 1),))
+            for place, (digit, step) in enumerate(digits.get((read.array, axis), ((axis, 1),)))
         ] if read.array in axes else read.indices  # fmt: skip
         return ir.Read(read.array, tuple(indices))
 

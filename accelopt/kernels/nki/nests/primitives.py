@@ -35,6 +35,7 @@ from accelopt.kernels.nki.nests.nest import (
     product_in,
     ready,
 )
+from accelopt.kernels.nki.nests.preparing import combined_by_readers
 from accelopt.kernels.nki.nests.skipping import masks_of
 from accelopt.sim.dialects.dialect import Dialect
 
@@ -353,16 +354,16 @@ class Bring(_Primitive):
 
 
 class Inline(_Primitive):
-    """`inline(definition)`: whoever reads it computes it anew. Legal where it is not compared with one of its
-    largest elements, for it could round otherwise."""
+    """`inline(definition)`: whoever reads it computes it anew, or combines what it combines with all else. Legal where
+    it is not compared with one of its largest elements, for it could round otherwise."""
 
     kind: Literal["inline"] = "inline"
 
     def _changed(self, given: _Given) -> Nest:
         name, algorithm = self.definition, ready(given.algorithm, given.nest)
-        if isinstance(given.own, (ir.Reduce, ir.Scan)):
+        if not isinstance(given.own, ir.Map) and not combined_by_readers(name, algorithm):
             raise NotNested(
-                f"{name} combines elements: only what is computed element by element is inlined"
+                f"{name} combines elements, which those that read it do not combine on in the same way"
             )
         if any(array.name == name for array in algorithm.outputs):
             raise NotNested(f"{name} is a result, which is computed anyway")

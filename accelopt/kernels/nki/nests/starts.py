@@ -40,7 +40,7 @@ from accelopt.kernels.nki.nests.nest import (
     product_in,
     ready,
 )
-from accelopt.kernels.nki.nests.preparing import prepared
+from accelopt.kernels.nki.nests.preparing import combined_by_readers, prepared
 from accelopt.kernels.nki.nests.pricing import Prices
 from accelopt.kernels.nki.nests.primitives import (
     Cores,
@@ -109,8 +109,9 @@ def choices(algorithm: ir.Algorithm, target: str) -> Iterator[Nest]:
     sums = tuple(pair for pair in diagonals(algorithm) if _is_faster(algorithm, pair, target))
     if sums:
         yield PLAIN.but(diagonals=sums)
-    if scaled := tuple(_scaled_elements(plain)):
-        yield PLAIN.but(inlined=scaled)
+    for inner in (_scaled_elements(plain), _windows_of_windows(plain)):
+        if names := tuple(inner):
+            yield PLAIN.but(inlined=names)
     if along := tuple(_sums_of_shared_elements(plain)):
         yield PLAIN.but(along_free=along)
 
@@ -148,6 +149,21 @@ def _scaled_elements(algorithm: ir.Algorithm) -> Iterator[str]:
             ):
                 if definition.out not in results:
                     yield definition.out
+
+
+def _windows_of_windows(algorithm: ir.Algorithm) -> Iterator[str]:
+    """What is combined over a part of a window, and over the rest by all that read it: where elements that are far
+    apart come slowly, or windows share few, it takes longer than all at once."""
+    for definition in algorithm.definitions:
+        readers = [d for d in algorithm.definitions if definition.out in ir.arrays_read(d)]
+        moving = (
+            set(reader.axes) & index.axes and set(reader.reduced) & index.axes
+            for reader in readers if isinstance(reader, ir.Reduce)
+            for read in ir.reads_in(reader)
+            for index in read.indices
+        )  # fmt: skip
+        if readers and any(moving) and combined_by_readers(definition.out, algorithm):
+            yield definition.out
 
 
 def _is_faster(algorithm: ir.Algorithm, pair: tuple[str, str], target: str) -> bool:

@@ -463,7 +463,11 @@ class Calculation(Instructions):
         steps: dict[Axis, int] = {}
         for axis, factor in index.terms:
             if not isinstance(axis, Axis):
-                raise NotNested(f"the index {index} is no sum of axes, however they are cut")
+                low, high = self.ends(axis.inner, where)
+                if low // axis.divisor != high // axis.divisor:
+                    raise NotNested(f"the index {index} is no sum of axes, however they are cut")
+                base = base + low // axis.divisor * factor
+                continue
             span = where.span(axis)
             base = base + span.start * factor
             if span.width > 1:

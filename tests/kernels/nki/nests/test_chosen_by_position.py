@@ -11,11 +11,15 @@ from warm import computed
 from accelopt.algorithm.ir import Algorithm
 from accelopt.kernels.nki.nests.hbm_margins import margins_of
 from accelopt.kernels.nki.nests.lowering import lower_nest
+from accelopt.kernels.nki.nests.nest import Part, default_nest
 from accelopt.kernels.nki.nests.preparing import prepared
+from accelopt.kernels.nki.nests.primitives import Hold, Partition, Split, applied
 from accelopt.kernels.nki.nests.starts import starting_nests
 from accelopt.kernels.nki.nests.value_graphs import Reading
+from accelopt.sim.dialects.dialect import Dialect
 from tests.algorithm.evaluation import evaluate
 from tests.kernels.nki.lift.algorithms import written
+from tests.kernels.nki.nests.test_nests import TARGETS
 
 RIM = written(
     "rim", {"m": 192, "n": 40}, {"u": (192, 40)},
@@ -80,3 +84,30 @@ def test_what_is_prepared() -> None:
     extents = {d.out: [a.extent for a in d.axes] for d in prepared(HALVES).definitions}
     assert extents["left"] == extents["right"] == [64, 64]
     assert [d.out for d in prepared(STATES).definitions] == ["state", "out"]
+
+
+@pytest.mark.parametrize("dialect", TARGETS)
+@pytest.mark.parametrize("step", [-2, -1, 1, 5])
+def test_rows_of_other_partitions_are_brought_on_the_chip(step: int, dialect: Dialect) -> None:
+    """Four successive rows on a partition, read so many rows further on, in HBM or held in SBUF: those of the next
+    partitions come by a DMA from there."""
+    target, other = TARGETS[dialect], f"63 - m - {step} >= 0 and m + {step} >= 0"
+    whole = written(
+        "steps", {"m": 64, "n": 24}, {"u": (64, 24)},
+        "mid[m, n] = u[m, n] * 2.0 + 1.0",
+        f"out[m, n] = mid[m, n] * 0.5 + mid[m + {step}, n] if {other} else mid[m, n]",
+    )  # fmt: skip
+    nest = applied(Split(definition="out", axis="m", size=4), whole, default_nest(whole, target), target)  # fmt: skip
+    rows = (Part(axis="m_1", size=16),)
+    for name in ("mid", "out"):
+        nest = applied(Partition(definition=name, axes=rows), whole, nest, target)
+    held = applied(Hold(definition="mid", memory="SBUF"), whole, nest, target)
+    given = np.random.default_rng(0).normal(size=(64, 24)).astype(np.float32)
+    (expected,) = evaluate(whole, {"u": given.astype(np.float64)})
+    for made in (nest, held):
+        text = lower_nest(whole, made, target=target, dialect=dialect).source
+        (found,) = computed(text, [given], target)
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+        assert ("mid_shifted" in text) == (made is held) and ("private_hbm" in text) == (
+            made is nest
+        )

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from accelopt.algorithm.ir import Reduce
-from accelopt.kernels.nki.nests.preparing import prepared
+from accelopt.kernels.nki.nests.nest import NotNested, default_nest, ready
+from accelopt.kernels.nki.nests.preparing import combined_by_readers, prepared
+from accelopt.kernels.nki.nests.primitives import Inline, applied
 from accelopt.kernels.nki.nests.starts import starting_nests
 from accelopt.sim.dialects.dialect import Dialect
 from tests.algorithm.evaluation import evaluate
@@ -63,3 +65,29 @@ def test_windows_are_combined_along_one_axis_after_the_other(window: str, dialec
     np.testing.assert_allclose(got, wanted, rtol=1e-12, atol=1e-12)
     nest = next(n for n in starting_nests(made, TARGETS[dialect]) if len(n.stages) == 1)
     check(made, nest, dialect)
+    together = [n for n in starting_nests(made, TARGETS[dialect]) if n.inlined]
+    assert bool(together) == (sum(over) != product and len(definitions) > 1)
+    for nest in together[:1]:
+        assert [d.out for d in ready(made, nest).definitions if isinstance(d, Reduce)] == ["out"]
+        check(made, nest, dialect)
+
+
+def test_only_what_is_combined_on_alike_is_combined_by_who_reads_it() -> None:
+    """A sum of sums, not a maximum of them, nor a sum that begins elsewhere than at 0."""
+    for combiner, otherwise, alike in (
+        ("add", 0.0, True),
+        ("maximum", 0.0, False),
+        ("add", 1.0, False),
+    ):
+        made = algorithms.written(
+            "windows", {"c": 32, "r": 33, "m": 10, "n": 12, "k": 3, "l": 24}, {"x": (32, 33, 14)},
+            "rows[c, r, n] = add[k](x[c, r, n + k])",
+            f"out[c, m, n] = {combiner}[l](rows[c, m + l, n] if 27 - m - l >= 0 else {otherwise})",
+        )  # fmt: skip
+        assert combined_by_readers("rows", made) == alike
+        inline, nest = Inline(definition="rows"), default_nest(made, "trn1")
+        if alike:
+            check(made, applied(inline, made, nest, "trn1"), "neuronxcc")
+        else:
+            with pytest.raises(NotNested, match="rows combines elements"):
+                applied(inline, made, nest, "trn1")
