@@ -48,6 +48,15 @@ def written_where(
     return [index_from(c, variables, coordinates) for c in masks]
 
 
+def before_rounding(number: float) -> float:
+    """What a number of fp32 was before, as it was meant: the shortest that rounds to it, or one over a shorter one."""
+    short = str(np.float32(number))
+    inverse = f"{1 / number:.6g}" if number and math.isfinite(number) else short
+    if len(inverse) < len(short) and np.float32(1 / float(inverse)) == np.float32(number):
+        return 1 / float(inverse)
+    return float(short)
+
+
 class WriteSite(NamedTuple):
     """One element of one execution of an instruction."""
 
@@ -99,7 +108,7 @@ class WriteSite(NamedTuple):
             value = self.instruction.attributes.get(name)
             if not isinstance(value, (int, float)):
                 raise self.refusal(f"its operand {name} is missing")
-            return self.reaching.values.number(float(str(np.float32(value))))  # as it was meant
+            return self.reaching.values.number(before_rounding(value))
         return self.read(access, self.fitted(access))
 
     def fitted(self, access: Access) -> list[Index]:

@@ -1,11 +1,14 @@
 """Constants that a kernel brings along (`nl.shared_constant`), wherever it declares them: each program of
 a launch, and each iteration of a loop, has the same data."""
 
+import math
+
 import numpy as np
 import pytest
 from lifted_text import lifted
 
 from accelopt.algorithm.notation import algorithm_text
+from accelopt.kernels.nki.lift.instruction_element import before_rounding
 
 KERNEL = """
 import numpy as np
@@ -37,3 +40,12 @@ def test_a_constant_in_a_launch_grid_is_lifted(before, inside):
     algorithm, found, wanted = lifted(KERNEL.format(before=before, inside=inside), [a], "trn1")
     assert np.array_equal(found, wanted)
     assert "a[b, m, n] if m >= n else 0" in algorithm_text(algorithm)
+
+
+def test_numbers_are_what_they_were_before_they_were_rounded():
+    """The shortest that rounds to a number, or one over a shorter one: 1 / 15, not 0.06666667."""
+    for number in range(2, 5000):
+        assert before_rounding(float(np.float32(1 / number))) == 1 / number
+    for number in (0.0, 0.1, -0.044715, 1e-6, 3e38, math.inf):
+        assert before_rounding(float(np.float32(number))) == number
+    assert math.isnan(before_rounding(math.nan))
