@@ -74,7 +74,7 @@ def lower_nest(
     once, spec = rerolled if interface.rerolled else folded, TARGETS[target]
     emitter, nodes = emitted(
         algorithm, nest, interface, target, dialect,
-        lambda e: overlapped(once(e.emit(), e.names), e.names, spec),
+        lambda e: once(overlapped(e.emit(), e.names, spec), e.names),
     )  # fmt: skip
     return _kernel(emitter, nodes, interface, spec)
 

@@ -17,12 +17,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from accelopt.hardware import Hardware
 from accelopt.kernels.nki.nests.axis_positions import FreeNames
 from accelopt.kernels.nki.nests.statement_trees import names_in, renamed, text_of, written
 from accelopt.kernels.nki.nests.statements import (
+    Comment,
     For,
     If,
     Line,
@@ -39,8 +41,11 @@ MOST_ROUNDS = 64
 MOST_STAGES = 6
 """Rounds that are under way at once."""
 STEPS = 41
-"""Of a twentieth of a round of the busiest engine, that rounds follow one another later, until few enough are under
-way."""
+"""Of a twentieth of a round of the busiest engine, that rounds follow one another later."""
+FASTER = 0.003
+"""Of a loop's time, by which another order of its statements is faster."""
+SIMULATED = 8
+"""Rounds of a loop, after those that begin it, and of one inside of a statement, that tell how long all of them take."""
 RESULT_NS = 200.0
 """From an instruction's end to the start of one on another engine that waits for it."""
 ROUNDING_NS = 1e-3
@@ -51,26 +56,43 @@ INNER = 0.8
 """Of a round's time, from which on a loop inside of it overlaps in its place."""
 
 
+class _Step(NamedTuple):
+    """An instruction: its engine and time, what it reads and writes by name."""
+
+    engine: str
+    ns: float
+    read: frozenset[str]
+    written: frozenset[str]
+
+
+_Spans = Mapping[str, tuple[float, float]]
+
+
 @dataclass
 class _Unit:
-    """Statements that stay together: what they bind, read and write by name, how long they take each engine, and when
-    after their start each is theirs alone (`spans`), its queue being in order; in a loop of loops, the `condition` on
-    which a round has them, and the `share` of rounds that do."""
+    """Statements that stay together: what they bind, read and write by name, their `steps` in order, how long they
+    take each engine, and when after their start each is theirs alone (`spans`), its queue being in order; in a loop of
+    loops, the `condition` on which a round has them, and the `share` of rounds that do."""
 
     nodes: list[NestNode]
     bound: set[str]
     named: set[str]
     written: set[str]
+    steps: list[_Step]
     costs: dict[str, float]
-    spans: dict[str, tuple[float, float]]
+    spans: _Spans
     condition: str = ""
     share: float = 1.0
-    start: float = 0.0
 
-    @property
-    def issued(self) -> float:
-        """When they stand in the order of the program: as the last of their engines begins."""
-        return self.start + max((begin for begin, _ in self.spans.values()), default=0.0)
+
+class _Placed(NamedTuple):
+    """A unit by its number, and how many rounds after its own began it is."""
+
+    stage: int
+    unit: int
+
+
+_Order = tuple[_Placed, ...]
 
 
 def overlapped(nodes: Sequence[NestNode], names: FreeNames, spec: Hardware) -> list[NestNode]:
@@ -98,6 +120,19 @@ class _Overlap:
         self.rounds = math.prod(int(one.extent) for one in self.loops)
         self.private = set().union(*(unit.bound for unit in self.units))
         self.round_ns = 0.0
+        self.order: _Order = ()
+        pairs = (
+            [(n, o, u) for n, o in enumerate(self.units[:m])] for m, u in enumerate(self.units)
+        )
+        self.before = [
+            [
+                (n, bool(o.written & u.named))
+                for n, o, u in own
+                if o.written & u.named or u.written & o.named
+            ]
+            for own in pairs
+        ]
+        """Units before each that it waits for, and whether it takes what they make."""
 
     def open(self, loop: For) -> None:
         """Takes the statements of a loop as units, those of the loop that takes most of its time in its place."""
@@ -128,7 +163,8 @@ class _Overlap:
         self.units += units
 
     def schedule(self) -> bool:
-        """When each unit starts, after the first of its round; whether there are rounds that overlap then."""
+        """Chooses, of orders by several periods, the one by which all rounds end first; whether rounds overlap then.
+        Each reserves all engines of a statement, or the one alone that it takes longest."""
         if not 2 < self.rounds <= MOST_ROUNDS or self.loops[0].count:
             return False
         if sum(len(unit.bound) for unit in self.units) > len(self.private):
@@ -141,70 +177,104 @@ class _Overlap:
                     return False
         engines = {engine for unit in self.units for engine in unit.costs}
         least = max((sum(u.costs.get(e, 0.0) for u in self.units) for e in engines), default=0.0)
-        for step in range(STEPS if least else 0):
-            self.round_ns = least * (1 + step / 20)
-            self.place()
-            if (stages := 1 + max(map(self.stage, self.units))) <= min(MOST_STAGES, self.rounds):
-                return stages > 1
-        return False
+        most, best, seen = min(MOST_STAGES, self.rounds), math.inf, set[_Order]()
+        for alone in (True, False) if least else ():
+            for step in range(STEPS):
+                self.round_ns = least * (1 + step / 20)
+                order = self.place(alone)
+                if (self.rounds - 1) * self.round_ns > best or not (last := max(order).stage):
+                    break
+                if last < most and order not in seen:
+                    seen.add(order)
+                    if (ns := self.time(order)) < best * (1 - FASTER):
+                        best, self.order = ns, order
+        return bool(self.order)
 
-    def place(self) -> None:
-        """Has each unit start when what it takes is there and its engines are free in all rounds; loads stand before
-        the first that takes them, so that their tiles are there for few rounds."""
+    def place(self, alone: bool) -> _Order:
+        """The order in which each unit starts when what it takes is there and its engines are free in all rounds, or
+        the one `alone` that it takes longest; loads stand before the first that takes them, so that their tiles are
+        there for few rounds."""
         taken: dict[str, list[tuple[float, float]]] = {}
+        ends, issued = list[float](), list[float]()
+        for unit, before in zip(self.units, self.before, strict=True):
+            own = _longest(unit) if alone else unit.spans
+            earliest = max((ends[n] if takes else issued[n] for n, takes in before), default=0.0)
+            start = self.free(own, earliest, taken)
+            if alone:
+                ns = sum(unit.costs.values())
+            else:
+                ns = max((high for _, high in own.values()), default=0.0)
+                ns += unit.costs.get("dma", 0.0)
+            late = self.spec.dma_latency_ns if "dma" in unit.costs else RESULT_NS if ns else 0.0
+            ends.append(start + ns + late)
+            # In the order of the program as the last of their engines begins.
+            issued.append(start + max((begin for begin, _ in own.values()), default=0.0))
         for n, unit in enumerate(self.units):
-            earliest = 0.0
-            for other in self.units[:n]:
-                if other.written & unit.named:
-                    earliest = max(earliest, self.end(other))
-                elif unit.written & other.named:
-                    earliest = max(earliest, other.issued)
-            unit.start = self.free(unit, earliest, taken)
-        for n, unit in enumerate(self.units):
-            takers = [o.issued for o in self.units[n + 1 :] if unit.written & o.named]
+            takers = [issued[m] for m, b in enumerate(self.before) if (n, True) in b]
             if "dma" in unit.costs and not unit.spans and takers:
-                unit.start = min(takers)
-
-    def end(self, unit: _Unit) -> float:
-        """When others have what a unit makes."""
-        ns = unit.costs.get("dma", 0.0) + max(
-            (high for _, high in unit.spans.values()), default=0.0
-        )
-        late = self.spec.dma_latency_ns if "dma" in unit.costs else RESULT_NS if ns else 0.0
-        return unit.start + ns + late
+                issued[n] = min(takers)
+        order = sorted(range(len(issued)), key=lambda n: issued[n] % self.round_ns)
+        return tuple(_Placed(math.floor(issued[n] / self.round_ns), n) for n in order)
 
     def free(
-        self, unit: _Unit, earliest: float, taken: dict[str, list[tuple[float, float]]]
+        self, own: _Spans, earliest: float, taken: dict[str, list[tuple[float, float]]]
     ) -> float:
         """The first moment from the earliest on at which a unit's engines are free in all rounds; the earliest itself
         where there is none."""
         period = self.round_ns
-        own = [(taken.setdefault(e, []), *span) for e, span in unit.spans.items()]
+        spans = [(taken.setdefault(e, []), *span) for e, span in own.items()]
 
         def is_free(at: float) -> bool:
             return all(
                 (at + low - begin) % period > end - begin - ROUNDING_NS
                 and (begin - at - low) % period > high - low - ROUNDING_NS
-                for spans, low, high in own
-                for begin, end in spans
+                for busy, low, high in spans
+                for begin, end in busy
             )
 
-        waits = sorted((end - earliest - low) % period for spans, low, _ in own for _, end in spans)
+        waits = sorted((end - earliest - low) % period for busy, low, _ in spans for _, end in busy)
         start = next((earliest + w for w in (0.0, *waits) if is_free(earliest + w)), earliest)
-        for spans, low, high in own:
-            spans.append((start + low, start + high))
+        for busy, low, high in spans:
+            busy.append((start + low, start + high))
         return start
 
-    def stage(self, unit: _Unit) -> int:
-        """How many rounds after its own began a unit is."""
-        return math.floor(unit.issued / self.round_ns)
+    def time(self, order: _Order) -> float:
+        """Nanoseconds of all rounds, each engine taking its instructions in this order, as what they read is there."""
+        delay = max(order).stage
+        rounds = min(self.rounds, delay + SIMULATED)
+        free, there, marks = dict[str, float](), dict[tuple[str, int], tuple[float, str]](), [0.0]
+        end = 0.0
+        for now in range(rounds + delay):
+            for stage, n in order:
+                at = now - stage
+                if not 0 <= at < rounds:
+                    continue
+                for engine, ns, read, into in self.units[n].steps:
+                    ready = 0.0
+                    for name in read:
+                        when, by = there.get((name, at), (0.0, engine))
+                        ready = max(ready, when if by == engine else when + RESULT_NS)
+                    ns *= self.units[n].share
+                    done = max(ready, free.get(engine, 0.0)) + ns
+                    if engine == "dma":
+                        # A transfer that waits holds up no other.
+                        free[engine] = free.get(engine, 0.0) + ns
+                        done = (ready + ns if ready else free[engine]) + self.spec.dma_latency_ns
+                    elif engine != "none":
+                        free[engine] = done
+                    for name in into:
+                        there[name, at] = done, engine
+                    end = max(end, done)
+            if now in (rounds - 4, rounds - 1):
+                marks.append(max(free.values(), default=0.0))
+        return end + (self.rounds - rounds) * (marks[-1] - marks[-2]) / 3
 
     def nodes(self) -> list[NestNode]:
         """The loop whose rounds overlap."""
-        count = max(map(self.stage, self.units))
+        count = max(self.order).stage
         at = self.names.new(f"{self.loops[0].variable}_round")
         called = {one.variable: self.names.new(f"{one.variable}_now") for one in self.loops}
-        stages = {name: self.stage(unit) for unit in self.units for name in unit.bound}
+        stages = {name: stage for stage, n in self.order for name in self.units[n].bound}
         delayed: dict[str, list[str]] = {}
         body: list[NestNode] = []
 
@@ -215,10 +285,9 @@ class _Overlap:
                 before.append(self.names.new(f"{name}_before"))
             return before[rounds - 1] if rounds else name
 
-        order = sorted(self.units, key=lambda unit: unit.issued % self.round_ns)
-        for stage, group in itertools.groupby(order, key=self.stage):
+        for stage, group in itertools.groupby(self.order, key=lambda placed: placed.stage):
             inside: list[NestNode] = []
-            for unit in group:
+            for unit in (self.units[placed.unit] for placed in group):
                 late_names = {n: late(n, stage) for n in sorted(unit.named) if n in stages}
                 made = [with_names(node, called | late_names) for node in unit.nodes]
                 if unit.condition:
@@ -293,4 +362,24 @@ def _unit(nodes: list[NestNode]) -> _Unit:
     low = {e: 0.0 if first[e] < first[busiest] else end - ns for e, ns in others.items()}
     low |= {busiest: begin} if busiest else {}
     spans = {e: (at, max(at + costs[e], *low.values())) for e, at in low.items()}
-    return _Unit(nodes, bound, names_of(*nodes), parts | bound, costs, spans)
+    return _Unit(nodes, bound, names_of(*nodes), parts | bound, [*_steps(nodes)], costs, spans)
+
+
+def _steps(nodes: Sequence[NestNode]) -> Iterator[_Step]:
+    """Instructions in order, those of a loop for some of its rounds."""
+    for node in nodes:
+        if isinstance(node, Line):
+            text, engine, ns = node.forms[0]
+            into = names_in(text, stored=True).union(written(text))
+            yield _Step(engine, ns, names_in(text) - into, into)
+        elif not isinstance(node, Comment):
+            (_, own), *_ = walk([replace(node, body=[line("")])])
+            rounds = min(max(int(own), 1), SIMULATED)
+            body = [step._replace(ns=step.ns * own / rounds) for step in _steps(node.body)]
+            yield from body * rounds
+
+
+def _longest(unit: _Unit) -> _Spans:
+    """The time of what alone a unit takes longest; none where that is DMA, which holds up no other."""
+    longest = max(unit.costs, key=lambda e: unit.costs[e], default="dma")
+    return {longest: (0.0, unit.costs[longest])} if longest != "dma" else {}

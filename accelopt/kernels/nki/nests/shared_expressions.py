@@ -120,6 +120,10 @@ def _read_of(wide: ir.Definition, own: ir.Definition) -> ir.Read | None:
     ends = [(axis, *ends_of(place, {})) for axis, place in at.items()]
     if {*at} != {*wide.axes} or any(low < 0 or high >= axis.extent for axis, low, high in ends):
         return None
+    # A diagonal crosses the partitions: less work than to bring it there is to compute it on its own.
+    places = [term for index in at.values() for term, _ in index.terms if isinstance(term, Axis)]
+    if len(places) > len({*places}):
+        return None
     return ir.Read(wide.out, tuple(at[axis] for axis in wide.axes))
 
 

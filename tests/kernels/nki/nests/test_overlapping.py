@@ -100,3 +100,18 @@ def test_rounds_that_need_the_one_before_do_not_overlap() -> None:
     nest = nest.model_copy(update={"stages": (rounds,)})
     with pytest.raises(NotNested, match="no rounds of the loops that out is in can overlap"):
         applied(Overlap(definition="out", rounds="begun"), state, nest, "trn2", "nki")
+
+
+def test_parts_of_rows_that_a_mask_leaves_overlap_each() -> None:
+    """Also those that a static loop writes once where their rounds do not overlap; they compute the same."""
+    masked = algorithms.written(
+        "masked", {"b": 4, "m": 512, "l": 512, "j": 64, "n": 64},
+        {"q": (4, 512, 64), "k": (4, 512, 64), "v": (4, 512, 64)},
+        "s[b, m, l] = add[j](q[b, m, j] * k[b, l, j])",
+        "w[b, m, l] = tanh(s[b, m, l]) if m - l >= 0 else 0.0",
+        "out[b, m, n] = add[l](w[b, m, l] * v[b, l, n])",
+    )  # fmt: skip
+    nests = (n for n in overlapping(masked, "nki") if any(s.skipped for s in n.stages))
+    sources = ((n, lower_nest(masked, n, target="trn2", dialect="nki").source) for n in nests)
+    several = (n for n, source in sources if source.count("_round in nl.static_range") > 2)
+    check(masked, next(several), "nki")

@@ -109,3 +109,13 @@ def test_halves_of_a_concatenation_share_what_they_combine() -> None:
     assert all(len(d.axes) == 2 for d in prepared(halves).definitions[:2])
     for dialect in ("neuronxcc", "nki"):
         check(halves, default_nest(halves, "trn2" if dialect == "nki" else "trn1"), dialect)
+
+
+def test_a_diagonal_is_summed_on_its_own() -> None:
+    """What a product has on its diagonal would cross the partitions."""
+    paired = algorithms.written(
+        "paired", {"m": 128, "n": 128, "l": 64}, {"a": (128, 64), "b": (128, 64)},
+        "scores[m, n] = add[l](a[m, l] * b[n, l])", "own[m] = add[l](a[m, l] * b[m, l])",
+        "top[m] = maximum[n](scores[m, n])", "out[m] = top[m] - own[m]",
+    )  # fmt: skip
+    assert "own" in {d.out for d in prepared(paired).definitions}
