@@ -346,7 +346,7 @@ class Instructions(Loops):
     def on_scalar_engine(
         self, step: Selection, dst: str, data: str, numbers: Sequence[str], width: int, said: str
     ) -> tuple[Form, ...]:
-        """`x * scale + bias`, or the larger of that and 0, as an activation, where the bias is a tile or nothing."""
+        """`x * scale + bias` or `bias - x`, or the larger of that and 0, as an activation, where the bias is a tile or nothing."""
         functions, given = step.functions, step.numbers
         positive = is_positive_part(functions[-1], given[-1])
         if positive:
@@ -359,6 +359,8 @@ class Instructions(Loops):
                 scale, bias = numbers
             case ("add",):
                 bias = numbers[0]
+            case ("subtract",) if step.reversed:
+                scale, bias = "-1.0", numbers[0]
             case () if positive:
                 pass
             case _:

@@ -62,10 +62,11 @@ def select(
     values: Sequence[Value],
     is_number: Callable[[Value], bool],
     single: Collection[Value],
-    times: Callable[[Value, float], Value],
+    times: Callable[[Value | None, float], Value],
     on_scalar: bool = False,
 ) -> list[Selection]:
-    """The steps, in order. `single` are the values that one other value alone reads; `times` makes a number times a constant.
+    """The steps, in order. `single` are the values that one other value alone reads; `times` makes a number times a constant,
+    of no number the constant.
     Where either engine has an instruction, it is one that the Scalar engine has, too, if `on_scalar`."""
     chooser = _Chooser(is_number, set(single), times, on_scalar)
     steps: list[Selection] = []
@@ -81,7 +82,7 @@ class _Chooser:
         self,
         is_number: Callable[[Value], bool],
         single: set[Value],
-        times: Callable[[Value, float], Value],
+        times: Callable[[Value | None, float], Value],
         on_scalar: bool,
     ) -> None:
         self.is_number = is_number
@@ -126,6 +127,13 @@ class _Chooser:
             return right, left
         return None
 
+    def _less(self, value: Value) -> tuple[Value, Value] | None:
+        """Tile and number of a number less a tile that only this instruction reads."""
+        if value not in self.single or value.function != "subtract":
+            return None
+        number, data = value.arguments
+        return (data, number) if self.is_number(number) and not self.is_number(data) else None
+
     def _activation(self, value: Value, function: str, data: Value) -> Selection:
         bias: Value | None = None
         scale: Value | None = None
@@ -135,19 +143,23 @@ class _Chooser:
             self.taken.add(data)
             data, scale = scaled
             factor = scale.constant
-        shifted = self._inside(data, ("add", "subtract"))
+        shifted, less = self._inside(data, ("add", "subtract")), self._less(data)
         if shifted and function != "reciprocal":
-            number = shifted[1]
-            if data.function == "subtract":
-                factor = -factor
-            if factor != 1.0:
-                number = self.times(number, factor)
+            sign = -factor if data.function == "subtract" else factor
             self.taken.add(data)
-            data, bias = shifted[0], number
+            data, number = shifted
+            bias = self.times(number, sign) if sign != 1.0 else number
+        elif less and function != "reciprocal":  # f(scale * (shift - x))
+            self.taken.add(data)
+            data, number = less
+            bias = self.times(number, factor) if factor != 1.0 else number
+            factor = -factor
+            scale = self.times(None, factor)
         scaled = self._inside(data, ("multiply",))
-        if scaled and scale is None:
+        if scaled and (scale is None or scaled[1].kind != "constant"):
             self.taken.add(data)
-            data, scale = scaled
+            data, number = scaled
+            scale = self.times(number, factor) if factor != 1.0 else number
         return Selection(value, "activation", (function,), data, numbers=(scale, bias))
 
     def _with_number(

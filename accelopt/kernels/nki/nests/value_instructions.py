@@ -245,8 +245,9 @@ class Calculation(Instructions):
         def is_number(found: Value) -> bool:
             return found.kind == "constant" or not (narrow or where.free(found.axes))
 
-        def times(found: Value, factor: float) -> Value:
-            return builder.apply("multiply", found, builder.constant(factor))
+        def times(found: Value | None, factor: float) -> Value:
+            constant = builder.constant(factor)
+            return builder.apply("multiply", found, constant) if found else constant
 
         def is_shifted(found: Value) -> bool:
             numbers = sorted(map(is_number, found.arguments))

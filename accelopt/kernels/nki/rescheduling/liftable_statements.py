@@ -446,7 +446,8 @@ def with_pieces(
         loop = body[piece.loop] if piece.loop is not None else None
         if isinstance(loop, ast.For):
             new = [_declaration(one) for one in piece.handed_on if piece.early or one.copied]
-            copies = [_copy(one, dialect, piece.early) for one in piece.handed_on if one.copied]
+            handed = [one for one in piece.handed_on if one.copied]
+            copies = [line for one in handed for line in _copy(one, dialect, piece.early)]
             above, below = ([*new, *texts], []) if piece.early else (new, texts)
             changes.append((loop.lineno - 1, loop.lineno - 1, written(above, loop)))
             end_line = loop.end_lineno or 0
@@ -485,16 +486,21 @@ def _declaration(one: HandedOn) -> str:
     return f"{one.array} = nl.ndarray({shape}, dtype=nl.{one.dtype}, buffer=nl.private_hbm)"
 
 
-def _copy(one: HandedOn, dialect: Dialect, load: bool) -> str:
-    """The statement that brings an iteration's tile, or stores it."""
+def _copy(one: HandedOn, dialect: Dialect, load: bool) -> Iterator[str]:
+    """The statements that bring an iteration's tile, or store it."""
     if dialect == "nki":
+        if load and not one.declared:
+            yield f"{one.name} = nl.ndarray({one.shape}, dtype=nl.{one.dtype}, buffer=nl.sbuf)"
         part = f"{one.array}[{', '.join([one.variable, *(':' for _ in one.shape)])}]"
         into, data = (one.name, part) if load else (part, one.name)
-        return f"nisa.dma_copy(dst={into}, src={data})"
+        yield f"nisa.dma_copy(dst={into}, src={data})"
+        return
     part = f"{one.array}[{', '.join([one.variable, *(f'0:{size}' for size in one.shape)])}]"
-    if not load:
-        return f"nl.store({part}, {one.name})"
-    return f"{one.name}{'[...]' if one.declared else ''} = nl.load({part})"
+    yield (
+        f"{one.name}{'[...]' if one.declared else ''} = nl.load({part})"
+        if load
+        else f"nl.store({part}, {one.name})"
+    )
 
 
 # Names and nodes.

@@ -158,6 +158,29 @@ def test_a_prepared_algorithm_has_axes_where_indices_had_digits() -> None:
     assert any([p.size for p in nest.stages[0].partition] == [4, 32] for nest in joined)
 
 
+@pytest.mark.parametrize("dialect", TARGETS)
+@pytest.mark.parametrize(
+    "argument",
+    [
+        "c[m] - x[m, n]",
+        "(c[m] - x[m, n]) * -0.5",
+        "c[m] - x[m, n] * d[m]",
+        "(x[m, n] * d[m] - c[m]) * -1.0",
+        "(c[m] - x[m, n] * d[m]) * 2.0",
+    ],
+)
+def test_a_number_less_a_tile_is_scale_and_bias(argument: str, dialect: Dialect) -> None:
+    """The Scalar engine takes f(data * scale + bias), with a number of each partition for both (SDK 2.26.1,
+    `nki.isa.activation`), so a difference is no pass of its own, whichever is taken from the other."""
+    shapes: dict[str, tuple[int, ...]] = {"x": (128, 640), "c": (128,), "d": (128,)}
+    line = f"out[m, n] = square({argument})"
+    made = algorithms.written("shifted", {"m": 128, "n": 640}, shapes, line)
+    stage = Stage(members=("out",), partition=(Part(axis="m", size=128),), columns=1024)
+    text = check(made, Nest(stages=(stage,)), dialect)
+    passes = [name for name in re.findall(r"data=(\w+)", text) if name.startswith("x")]
+    assert passes == ["x_tile"]
+
+
 def test_a_spelling_of_a_function_is_the_function() -> None:
     """0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x**3))) is the Scalar engine's gelu_apprx_tanh
     (SDK 2.26.1 `nki.api.shared.rst`), however it is rounded in between."""

@@ -83,8 +83,7 @@ IN_LOOP_NKI = nki_kernel("""def kernel(x, w):
     e = w.shape[1]
     best = nl.ndarray((n, 8), dtype=nl.float32, buffer=nl.shared_hbm)
     for t in range(n // 128):
-        rows = nl.ndarray((128, d), dtype=x.dtype, buffer=nl.sbuf)
-        nisa.dma_copy(dst=rows, src=x[t * 128:(t + 1) * 128, :])
+        rows = nl.load(x[t * 128:(t + 1) * 128, :])
         gain = nl.ndarray((128, d), dtype=w.dtype, buffer=nl.sbuf)
         nisa.dma_copy(dst=gain, src=w.ap([[0, 128], [e, d]]))
         nisa.tensor_tensor(dst=rows, data1=rows, data2=gain, op=nl.multiply)
