@@ -409,6 +409,9 @@ class _Loops:
     ) -> Value:
         chain = self._chain(old, shape) or self._begun(line, old, shape, dtype)
         chain.values.append(value)
+        # Of so many, what has no form by now gets none later.
+        if len(chain.values) == MOST_UNROLLED + 1 and self._form(chain) is None:
+            raise NotTraced(NO_FORM, self.trace.path, chain.line)
         return self._element(chain, Index(len(chain.values)))
 
     def _chain(self, value: Value | None, shape: tuple[int, ...]) -> _Chain | None:

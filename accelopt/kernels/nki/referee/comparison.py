@@ -47,6 +47,8 @@ from accelopt.kernels.nki.referee.trials import HIDDEN, NOT_FINITE, SWEEP, Trial
 WIDEST_PUBLISHED = 3e-5
 # A row may be this many times worse than the whole output is allowed to be.
 ROW_FACTOR = 10.0
+# Where inputs make float32 less exact than the bound, so many times what it is off by is allowed.
+ROOM, KNOWN_TO = MOST_TIMES_LESS_EXACT, ", which float32 gives to no more than"
 # Rows much smaller than usual are judged on the usual scale: their value is cancellation.
 SMALL_ROW = 1e-3
 CLEAR = 4.0  # times below a bound is what projections tell to be below it
@@ -125,8 +127,8 @@ class Gate(NamedTuple):
     """How outputs are judged: the bound of the published gate, how much is asked, how much coarser
     than IEEE fp32 the device rounds, what precision is allowed, how outputs agree, what the kernel gives
     in float64 (transformed; None where nobody knows), the usual size of each output's elements, what
-    `Trial.mirrored` says, what the kernel gives with float32 in place of narrow formats, or with float64 (True), and
-    whether the reference rounds to such on the way."""
+    `Trial.mirrored` says, what the kernel gives with float32 in place of narrow formats, or with float64 (True),
+    whether the reference rounds to such on the way, and the relative errors of outputs that are worked out in float32."""
 
     rel_tol: float = REL_TOL
     scrutiny: Scrutiny = Scrutiny.FULL
@@ -139,6 +141,7 @@ class Gate(NamedTuple):
     mirrored: Callable[[], Sequence[np.ndarray]] | None = None
     unrounded: Callable[[bool], Sequence[Any] | None] | None = None
     narrow_on_the_way: Callable[[], bool] = lambda: False
+    summed: Callable[[], Sequence[float]] = tuple
 
     def judge(
         self, trial: Trial, raw: Sequence[np.ndarray], transformed: Sequence[Any]
@@ -353,6 +356,13 @@ class Gate(NamedTuple):
         of_many = (largest_mean(means, key, min(MANY, key.size)) for key in keys)
         return float(max(square / 2, *of_many))
 
+    def _known_to(self, index: int) -> float:
+        """The relative error of an output that is worked out in float32; 0 where it is not known, or not asked."""
+        if self.scrutiny is Scrutiny.PUBLISHED or self.precision.narrow or self.rounding > 1:
+            return 0.0
+        summed = self.summed()
+        return summed[index] if index < len(summed) and self._exactly(index) else 0.0
+
     def _exactly(self, index: int) -> bool:
         return self.agreement.rule(index).rel_tol is None
 
@@ -411,6 +421,9 @@ class Gate(NamedTuple):
         else:
             yield _finite(output, reference, where, strictly=trial.name == NOT_FINITE)
             relative = relative_l2(output, reference)
+        if not relative < bound and clear == 1 and (known := self._known_to(index)) > bound / ROOM:
+            bound = max(bound, ROOM * known)
+            where += f"{KNOWN_TO} {known:.2g}"
         gate = _gate(output, reference, relative, bound / clear, where)
         yield gate.model_copy(update={"limit": bound})
         if self.scrutiny is not Scrutiny.PUBLISHED:

@@ -287,7 +287,7 @@ class Interval(NDArrayOperatorsMixin):
         if ufunc is np.divide and self.formats.few_bits:
             inputs = inputs[0], _divisor(inputs[0], inputs[1], self)
             two = isinstance(inputs[0], Interval)
-        if ufunc in COMPARISONS and self.formats.few_bits and self.is_exact and not two:
+        if ufunc in COMPARISONS and self.formats.few_bits and all(one.is_exact for one in known):
             # As given: there is one float32 at a threshold, and no rounding on either side of it.
             found = ufunc(*(np.asarray(values(one), np.float32) for one in inputs))
             return self._like(found, found, found)

@@ -11,7 +11,7 @@ masks (arrays of two values) and what is not finite.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from enum import IntEnum
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -66,10 +66,14 @@ INVARIANT, SCALED = (
     1e-2,
 )  # of the largest, what rounding, and what an eps makes of outputs that stay
 # Of so many vectors of two inputs of few bits one is nearly the other's, to so much: who rounds what cancels shows.
+TOGETHER = 0.5  # of the vectors that lie far from zero beside such of another input
 NEAR, NEARLY, ALIKE = 1 / 16, 2.0**-6, 4.0
 # Times as large as at their beginning elements of some vectors, or their squares, are a fifth of the sum: one of
 # few bits loses them.
 FALLS, BEGINNING = (3.2e-3, 3.2e-3**0.5), 64
+# What all others of a vector are added to and then taken from, and how large these are: a sum on the way that has
+# eight bits loses them, in however few parts.
+CANCELS, BESIDE, LEFT_OVER = 128.0, 0.5, 8
 FEW_BITS = 8  # that bfloat16 holds
 SMALL = 1 / 8  # beside the halves, and where a spike is as small as others are
 LARGEST_SCALE = 1 << 16
@@ -119,10 +123,15 @@ def never_positive(values: Any) -> bool:
 
 
 def stressed(
-    inputs: Sequence[Any], outputs: Shapes, generator: np.random.Generator, severity: Severity
+    inputs: Sequence[Any],
+    outputs: Shapes,
+    generator: np.random.Generator,
+    severity: Severity,
+    apart: Container[int] = (),
 ) -> list[Any]:
     """`inputs` with their vectors changed; integers, booleans and plain values stay. `outputs` are
-    the shapes of what the reference makes of them."""
+    the shapes of what the reference makes of them. Of those whose rows are `apart`, as those that determine the outputs'
+    rows are, some vectors of one value or far from zero are so in several inputs."""
     extreme = rows_of_outputs(inputs, outputs)
     named = _named(inputs, extreme)
     changed = [
@@ -131,6 +140,11 @@ def stressed(
         else value
         for number, value in enumerate(inputs)
     ]
+    for number in (n for n, value in enumerate(inputs) if n in apart and changeable(value)):
+        value = inputs[number]
+        if number != extreme and extreme in apart and value.shape == inputs[extreme].shape:
+            rows, others = (changed[n].reshape(-1, value.shape[-1]) for n in (number, extreme))
+            _move_together(rows, others, generator, severity)
     for number in (n for n, value in enumerate(inputs) if n != extreme and changeable(value)):
         if _alike_in_kind(inputs[extreme], inputs[number]):
             rows, others = (changed[n].reshape(-1, changed[n].shape[-1]) for n in (number, extreme))
@@ -138,6 +152,20 @@ def stressed(
             spread = generator.normal(0, NEARLY, (int(near.sum()), rows.shape[1]))
             rows[near] = others[near] * (1 + spread).astype(rows.dtype)
     return changed
+
+
+def _move_together(
+    rows: np.ndarray, others: np.ndarray, generator: np.random.Generator, severity: Severity
+) -> None:
+    """Moves some vectors away from zero, in place, where those beside them lie there as well."""
+    with np.errstate(all="ignore"):
+        far = others.std(axis=1, dtype=np.float64) * FAR[0] <= np.abs(others.mean(axis=1))
+    chosen = np.flatnonzero(far & (generator.random(len(rows)) < TOGETHER))
+    kinds = np.full(len(chosen), Kind.FAR_AWAY)
+    moved = rows[chosen]
+    if len(chosen):
+        _apply(moved, kinds, generator, severity.factor, signed=bool(rows.min() < 0))
+    rows[chosen] = moved
 
 
 def _alike_in_kind(one: np.ndarray, other: np.ndarray) -> bool:
@@ -576,6 +604,22 @@ def _moved(value: np.ndarray, times: float) -> np.ndarray:
     """`value` with so many times its size added to each element."""
     size = np.sqrt(np.mean(np.square(value, dtype=np.float64)))
     return np.asarray(value + value.dtype.type(times * size))
+
+
+def cancelling(inputs: Sequence[Any], generator: np.random.Generator) -> Iterator[list[Any]]:
+    """`inputs` of which sums along the last axis of one, or the first, are small and of few bits at their end, and large on the
+    way; the others are ones."""
+    ones = [np.ones_like(one) if changeable(one) else one for one in inputs]
+    for number, value in enumerate(inputs):
+        if not changeable(value) or value.ndim < 2 or value.min() >= 0:
+            continue
+        for axis in (-1, 0):
+            changed = np.full_like(np.moveaxis(value, axis, -1), BESIDE)
+            changed[..., ::2] = -BESIDE
+            changed[..., :LEFT_OVER] = BESIDE
+            changed = generator.permuted(changed, axis=-1)
+            changed[..., 0], changed[..., -1] = CANCELS, -CANCELS
+            yield [*ones[:number], np.moveaxis(changed, -1, axis), *ones[number + 1 :]]
 
 
 def is_less_its_mean(

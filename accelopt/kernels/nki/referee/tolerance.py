@@ -29,6 +29,9 @@ from accelopt.kernels.nki.referee.variation import exchanged
 EVERY_BLOCK = 8  # of many, where one number is asked of all
 Rows = tuple[slice, ...]
 NEIGHBOURS = 32
+# Where the reference itself is farther off than intervals say at more elements than this, its errors go together, as
+# those of a recurrence whose weights are rounded do: they are as large where they happen to be zero.
+MOST_OF_ITS_OWN = 0.125
 # How much worse than the samples an honest algorithm with another order of operations may be.
 SLACK = 16.0
 # Where rounding decides between two numbers a step is added to the noise, of which the intervals know the root
@@ -190,6 +193,10 @@ def _tolerated(
             whole = given.dtype.kind in "iub"
             with np.errstate(all="ignore"):
                 own_error = apart(given, true) / (SLACK if whole else 1)
+                beyond = own_error > noise
+                if not whole and np.count_nonzero(beyond) > MOST_OF_ITS_OWN * beyond.size:
+                    times = np.nan_to_num(own_error / noise, nan=0, posinf=0)
+                    noise = noise * np.maximum(1, _usual(times))
                 noise = np.maximum(own_error, noise).astype(np.float32)
             _tolerate(own, true, noise, precision, sampled=sampled, whole=whole)
             judged = np.where(np.isfinite(own.allowed), own.values, 0)

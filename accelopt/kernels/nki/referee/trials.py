@@ -39,8 +39,8 @@ from accelopt.kernels.nki.referee.variation import (
     MAY_BE_LARGER,
     PLAIN,
     exchanged,
+    few_counted,
     masks,
-    none_counted,
     numbers_reckoned_with,
     other_flags,
     other_integers,
@@ -55,7 +55,7 @@ from accelopt.sim import dtypes
 from accelopt.store import content_key
 
 PUBLIC_SEEDS = (0, 21, 42, 63, 84)
-VERSION = 49
+VERSION = 50
 CHECKSUMS = "checksums.json"
 FREE_BYTES = 8 << 30  # of the disk, left to others
 # An output that differs from an input of its shape by less than this fraction updates that input.
@@ -90,6 +90,8 @@ class TrialName(NamedTuple):
             "far": "hidden inputs that lie far from zero throughout",
             "not-finite": "hidden inputs with NaN and infinities",
             "none": "hidden inputs of which none is counted",
+            "cancelling": "hidden inputs whose sums are large on the way and small at the end",
+            "one": "hidden inputs of which one is counted",
             "unused": "hidden inputs of which those elements decide that reach no result of the kernel",
             "signs": "hidden inputs with plain numbers of the other sign",
             "flags": "hidden inputs with flags turned round",
@@ -174,7 +176,8 @@ END = TrialName("end")
 EVERY = TrialName("every")
 NEGATIVE, POSITIVE = TrialName("negative"), TrialName("positive")
 FEW_BITS, SMALL, FAR = TrialName("few-bits"), TrialName("small"), TrialName("far")
-NOT_FINITE, NONE = TrialName("not-finite"), TrialName("none")
+NOT_FINITE, CANCELLING = TrialName("not-finite"), TrialName("cancelling")
+NONE, ONE = TrialName("none"), TrialName("one")
 OTHER_SHAPE = TrialName("other-shape")
 SIGNS, FLAGS = TrialName("signs"), TrialName("flags")
 UNUSED = TrialName("unused")  # made for one kernel, and not kept
@@ -278,13 +281,41 @@ class TrialStore:
             return self._with_whole(reference, trial_on(reference, name, drawn, precision, part))
         if name == OTHER_SHAPE:
             return _taken(reference, name, other_shapes(drawn))
-        if name == NONE:
-            return _taken(reference, name, none_counted(drawn, self._used(reference)))
+        if name == CANCELLING:
+            return self._with_sums_that_cancel(reference, precision, drawn)
+        if name in (NONE, ONE):
+            return self._with_few_counted(reference, name, precision, drawn)
         if name in (SIGNS, FLAGS):
             plain = other_signs(drawn) if name == SIGNS else other_flags(drawn)
             return _taken(reference, name, [plain] if plain else [])
         trial = self._in_situation(reference, name, precision, drawn)
         return trial and (self._with_whole(reference, trial) if name in WITH_ALL_ROWS else trial)
+
+    def _with_sums_that_cancel(
+        self, reference: Reference, precision: Precision, drawn: list[Any]
+    ) -> Trial | None:
+        """The trial in which sums on the way have more bits than formats below float32 hold, where what the reference
+        makes is as small as their end."""
+        if not precision.narrow or not self._used(reference).adds:
+            return None
+        generator = np.random.default_rng(self._hidden_seed(reference.key, CANCELLING.kind))
+        for changed in stress.cancelling([*map(in_single, drawn)], generator):
+            inputs = reference.legal(_in_formats(changed, drawn))
+            expected = reference.forward(inputs)
+            most = max(float(np.abs(in_single(one)).max(initial=0)) for one in expected)
+            if 0 < most <= stress.LEFT_OVER:
+                return trial_on(reference, CANCELLING, inputs, None, expected=expected)
+        return None
+
+    def _with_few_counted(
+        self, reference: Reference, name: TrialName, precision: Precision, drawn: list[Any]
+    ) -> Trial | None:
+        """The trial of which none counts, or one: of each row, where the reference works out rows one by one."""
+        generator = np.random.default_rng(self._hidden_seed(reference.key, name.kind))
+        part = self._rows_apart(reference) if name == ONE else None
+        apart = None if name == NONE else part is not None
+        several = few_counted(drawn, self._used(reference), generator, apart=apart)
+        return _taken(reference, name, several, precision if name == ONE else None)
 
     def _short(self, reference: Reference, trial: Trial) -> Trial:
         """A public trial with projections in place of many outputs; not the first, of which more is asked: very
@@ -389,7 +420,9 @@ class TrialStore:
         if self._decays is None or self._decays[0] != reference.key:
             self._decays = reference.key, _decays(reference, inputs)
         columns = self._columns(reference) if name in WITH_ALL_ROWS else ()
-        situation = _Situation(name, inputs, shapes, columns, self._decays[1], uses, seed)
+        rows = self._rows_apart(reference)
+        apart = [n for n, cut in enumerate(rows.cuts if rows else ()) if cut == 0]
+        situation = _Situation(name, inputs, shapes, columns, self._decays[1], uses, seed, apart)
         best: Trial | None = None
         tried: list[list[Any]] = []
         most: tuple[float, list[Any], tuple[np.ndarray, ...]] = (0.0, [], ())
@@ -648,7 +681,7 @@ def _severities(
 
 class _Situation(NamedTuple):
     """What the inputs of a trial are made of: `inputs` for results of some shapes, of which those in `columns` are
-    changed column by column, and `decays` stay below one."""
+    changed column by column, `decays` stay below one, and rows of those that are `apart` make one row of results each."""
 
     name: TrialName
     inputs: Sequence[Any]
@@ -657,12 +690,15 @@ class _Situation(NamedTuple):
     decays: Sequence[int]
     uses: Uses
     seed: int
+    apart: Sequence[int]
 
     def made(self, severity: stress.Severity) -> list[Any]:
         """Inputs that go so far; what is never drawn positive stays so."""
         turned = [stress.never_positive(value) for value in self.inputs]
         changed = _as_rows(_negated(self.inputs, turned), self.columns)
-        changed = SITUATIONS[self.name.kind](changed, self.shapes, self._generator(), severity)
+        apart = (self.apart,) if self.name == STRESS else ()
+        change = SITUATIONS[self.name.kind]
+        changed = change(changed, self.shapes, self._generator(), severity, *apart)
         changed = _as_rows(changed, self.columns, back=True)
         if self.name == FEW_BITS:
             changed = stress.at_thresholds(changed, self.uses.thresholds, self._generator())
@@ -726,14 +762,19 @@ def _in_formats(values: Sequence[Any], wanted: Sequence[Any]) -> list[Any]:
         ]
 
 
-def _taken(reference: Reference, name: TrialName, several: Iterable[list[Any]]) -> Trial | None:
-    """The trial, without exact outputs, on the first of some inputs that the reference takes."""
+def _taken(
+    reference: Reference,
+    name: TrialName,
+    several: Iterable[list[Any]],
+    precision: Precision | None = None,
+) -> Trial | None:
+    """The trial, with exact outputs for a precision, on the first of some inputs that the reference takes."""
     for inputs in several:
         with contextlib.suppress(ConfigError):
             reference.kernel_inputs(inputs)
             expected = reference.forward(inputs)
             if name == OTHER_SHAPE or all(np.isfinite(one).all() for one in expected):
-                return trial_on(reference, name, inputs, None, expected=expected)
+                return trial_on(reference, name, inputs, precision, expected=expected)
     return None
 
 

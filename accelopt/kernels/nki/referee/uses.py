@@ -20,6 +20,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from accelopt.kernels.nki.referee.precision import is_float
 
 COMPARISONS = (np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal)
+COMPARED = {ufunc.__name__ for ufunc in COMPARISONS}
 # Which argument is an index, or a count, of functions that take one; of methods the array is the first.
 INDEXED = {"take": 1, "take_along_axis": 1, "put_along_axis": 1, "repeat": 1, "split": 1}
 INDEXED |= {"bincount": 0, "choose": 0}
@@ -36,6 +37,11 @@ SMOOTH = set(
     power prod ravel reciprocal reshape shape sin sinh size sqrt square squeeze stack std subtract sum swapaxes T
     tanh tensordot transpose tri tril triu var vdot zeros zeros_like""".split()
 ) | {NARROWED, NARROW_ON}
+# Of these what is not linear, or divides.
+BENT = set(
+    """abs absolute cos cosh divide exp exp2 expm1 log log1p log2 mean pi power prod reciprocal sin sinh sqrt square
+    std tanh var vdot""".split()
+)
 
 
 @dataclass
@@ -82,12 +88,18 @@ class Uses:
     @property
     def decides(self) -> bool:
         """True where single numbers decide what comes of others: who rounds them otherwise is wrong."""
-        return self.rounds or self.picks or bool(self.thresholds or self.compared or self.marks)
+        found = self.thresholds or self.compared or self.marks or self.asked & COMPARED
+        return self.rounds or self.picks or bool(found)
 
     @property
     def smooth(self) -> bool:
         """True where numbers are neither compared nor put in order, nor anything unknown is made of them."""
         return not self.indices and self.asked <= SMOOTH
+
+    @property
+    def adds(self) -> bool:
+        """True where numbers are only added and multiplied."""
+        return not self.indices and self.asked <= SMOOTH - BENT - {NARROW_ON}
 
     @property
     def picks(self) -> bool:
@@ -96,12 +108,15 @@ class Uses:
 
 
 class Watched(NDArrayOperatorsMixin):
-    """An array that stems from the inputs numbered `sources`."""
+    """An array that stems from the inputs numbered `sources`; `filled` where the reference itself put NaN or
+    infinities in, as what a maximum begins with."""
 
     __array_priority__ = 90.0
 
-    def __init__(self, value: np.ndarray, sources: frozenset[int], uses: Uses) -> None:
-        self.value, self.sources, self.uses = value, sources, uses
+    def __init__(
+        self, value: np.ndarray, sources: frozenset[int], uses: Uses, filled: bool = False
+    ) -> None:
+        self.value, self.sources, self.uses, self.filled = value, sources, uses, filled
 
     def _plain(self) -> np.ndarray:
         self.uses.indices |= self.sources
@@ -136,6 +151,7 @@ class Watched(NDArrayOperatorsMixin):
         self.value[_watched(key, index=True)] = _watched(new)
         if isinstance(new, Watched):
             self.sources |= new.sources
+        self.filled |= _is_filled([new])
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -186,7 +202,7 @@ class Watched(NDArrayOperatorsMixin):
     def _ask_of(self, name: str, args: Any) -> None:
         """Writes down whether a question about NaN and infinities is one about what the inputs may hold."""
         if name in NOT_FINITE:
-            own = (one.value for one in args if isinstance(one, Watched))
+            own = (one.value for one in args if isinstance(one, Watched) and not one.filled)
             given = not self.uses.finite or any(np.isfinite(one).all() for one in own)
             self.uses.asked_of[name] = self.uses.asked_of.get(name, False) or given
 
@@ -218,13 +234,24 @@ class Watched(NDArrayOperatorsMixin):
             self.uses.asked.add(NARROW_ON)
         sources = frozenset[int]().union(*(one.sources for one in own))
         found = function(*_watched(args), **_watched(kwargs))
-        return self._like(found, sources or self.sources)
+        return self._like(found, sources or self.sources, _is_filled(args))
 
-    def _like(self, found: Any, sources: frozenset[int] | None = None) -> Any:
+    def _like(
+        self, found: Any, sources: frozenset[int] | None = None, filled: bool | None = None
+    ) -> Any:
         if isinstance(found, (np.ndarray, np.generic)):
             self.uses.made += found.size
-            return Watched(np.asarray(found), sources or self.sources, self.uses)
+            filled = self.filled if filled is None else filled
+            return Watched(np.asarray(found), sources or self.sources, self.uses, filled)
         return found
+
+
+def _is_filled(given: Any) -> bool:
+    """Whether among these are numbers of the reference that are not finite, or what has such in it."""
+    return any(
+        one.filled if isinstance(one, Watched) else isinstance(one, float) and not np.isfinite(one)
+        for one in given
+    )
 
 
 def _watched(given: Any, *, index: bool = False) -> Any:
@@ -252,7 +279,10 @@ class AskedNumpy(ModuleType):
         found = getattr(np, name)
         if name in ("zeros", "empty", "ones", "full"):
             return lambda *args, **kwargs: Watched(
-                found(*_watched(args), **_watched(kwargs)), frozenset(), self._uses
+                found(*_watched(args), **_watched(kwargs)),
+                frozenset(),
+                self._uses,
+                _is_filled((*args, *kwargs.values())),
             )
         return found
 

@@ -42,6 +42,7 @@ BLOCK = 8  # tiles, the most that kernels take at once
 LEAST = 2 * PARTITIONS  # dimensions below are heads, states, taps
 
 NONE_SET = 0.1  # of the rows of a mask
+MANY_LEFT = 0.6  # of the numbers of indices
 OTHERWISE = 0.3  # of the elements of a mask of which none is drawn otherwise
 FEW = 8  # elements of a mask of one row that say otherwise than the others
 MORE_BITS = 4  # of integers that results in floating point are made of
@@ -162,13 +163,17 @@ def other_masks(
     return changed
 
 
-def none_counted(inputs: Sequence[Any], uses: Uses) -> Iterator[list[Any]]:
+def few_counted(
+    inputs: Sequence[Any], uses: Uses, generator: np.random.Generator, *, apart: bool | None = None
+) -> Iterator[list[Any]]:
     """`inputs` of which no element counts, where the reference keeps a count of such above zero: masks without one
-    that is set, labels that are all ignored, integers all on the other side of what they are compared with."""
+    that is set, labels that are all ignored, integers all on the other side of what they are compared with. Unless
+    `apart` is None, one element counts in each row (True) or in all (False), of labels also without such a count."""
     set_to = masks(inputs, uses)
-    for number in uses.kept_above:
-        value = inputs[number]
+    for number, value in enumerate(inputs):
         if not isinstance(value, np.ndarray) or not value.size:
+            continue
+        if number not in uses.kept_above and (apart is None or not _is_label(value, uses, number)):
             continue
         least, most, sides = value.min(), value.max(), uses.thresholds.get(number, set())
         if number in set_to and value.dtype.kind in "bf":
@@ -179,7 +184,22 @@ def none_counted(inputs: Sequence[Any], uses: Uses) -> Iterator[list[Any]]:
             )
         else:
             continue
-        yield from (exchanged(inputs, number, np.full_like(value, one)) for one in given)
+        for one in given:
+            other = np.full_like(value, one)
+            if apart is not None:
+                rows = value.reshape(len(value) if apart else 1, -1)
+                # Of those that count, drawn; of numbers on either side, that which is farthest on the other.
+                far = np.abs(rows.astype(np.float64) - float(one)) * generator.random(rows.shape)
+                place = np.arange(len(rows)), far.argmax(axis=1)
+                other.reshape(rows.shape)[place] = rows[place]
+            yield exchanged(inputs, number, other)
+
+
+def _is_label(value: np.ndarray, uses: Uses, number: int) -> bool:
+    """Whether there is one mark among integers that stands apart from all others, as that of a label to ignore."""
+    marks = [*uses.marks.get(number, ())]
+    others = value[value != marks[0]] if len(marks) == 1 and value.dtype.kind in "iu" else value
+    return 0 < others.size < value.size and not others.min() <= marks[0] <= others.max()
 
 
 def partly_set(
@@ -347,6 +367,8 @@ def other_integers(
         reckoned = not (ordered or number in uses.compared or number in uses.indices)
         for (low, high), ends in itertools.product(ranges, (True, False) if reckoned else (False,)):
             other = _redrawn(value, low, high, generator, among=lengths, ends=ends)
+            if number in uses.indices and not as_drawn and not _different(value):
+                other = _without_some(other, generator)
             redrawn = np.where(kept, value, other)
             trial = exchanged(changed, number, np.where(alike, same, redrawn))
             if _fits(reference, trial):
@@ -424,6 +446,15 @@ def _redrawn(
         if value.shape[axis] < value.size:
             np.moveaxis(found, axis, -1)[(0,) * (value.ndim - 1)] = high
     return found.astype(value.dtype)
+
+
+def _without_some(found: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """`found` in which some of its numbers, never the least and the largest, are the next smaller one that is left: a
+    segment, or a bin, may have no element."""
+    numbers = np.unique(found)
+    left = generator.random(len(numbers)) < MANY_LEFT
+    left[[0, -1]] = True
+    return np.asarray(numbers[left][np.searchsorted(numbers[left], found, "right") - 1])
 
 
 def _different(value: np.ndarray) -> bool:
