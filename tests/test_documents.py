@@ -115,7 +115,8 @@ def test_a_command_of_the_documents(folder, line):
         words += [] if "--out" in words else ["--out", f"run{RUN.index(line)}"]
         words += ["--iterations", "1", "--plans", "2", "--samples", "1"]
     given = {name: value for name, value in os.environ.items() if name != "COLUMNS"}  # of readline
-    done = accelopt(*words, folder=folder, environment=given)
+    warm = ["agents"] if "--model-config" in words else []
+    done = accelopt(*words, folder=folder, environment=given, warm=warm)
     assert done.returncode == 0, f"{line}\n{done.stderr[-2000:]}"
     assert done.stdout
     assert line != "accelopt demo" or "  accelopt profile accelopt_demo/kernel.py" in done.stdout
