@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 SERVER = """
-import importlib, json, os, runpy, signal, sys
+import gc, importlib, json, os, runpy, signal, sys
 from accelopt.cli.app import command
 command()
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who wait for a child
@@ -21,6 +21,7 @@ for line in sys.stdin:
     words, folder, environment, streams, ended, warm = json.loads(line)
     for name in warm:
         importlib.import_module(name)
+    gc.freeze()  # no child looks through what is imported
     if os.fork() == 0:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         if (child := os.fork()) == 0:
