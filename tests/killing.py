@@ -48,7 +48,7 @@ def killed_until_it_ends(begin, folder, server, needed, chance, most):
             process.kill()
             kills += 1
         printed, error = process.communicate(timeout=MOST_SECONDS)
-        assert process.returncode in (0, -9), error.decode()
+        assert process.returncode in (0, -9), error
         assert not set(evaluated(log)[before:]) & evaluations
         if (spending := folder / "spending.json").exists():  # behind by one answer at most
             calls = json.loads(spending.read_text())["total"]["calls"]

@@ -1,9 +1,9 @@
 """One small NKI problem, and the scripts run on it as a user would."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
+
+from command_line import Begun
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -59,13 +59,8 @@ def benchmark(folder):
 def run(name, *arguments, ok=True):
     """Run a script from the repository's root: what it said; an error when it fails."""
     path = ROOT / name if name.endswith(".py") else ROOT / "scripts" / f"{name}.py"
-    done = subprocess.run(
-        [sys.executable, str(path), *map(str, arguments)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert (done.returncode == 0) == ok, done.stderr[-3000:]
-    assert "Traceback" not in done.stderr, done.stderr[-3000:]
-    return done.stderr
+    done = Begun(path, *arguments, folder=ROOT)
+    _, said = done.communicate(timeout=300)
+    assert (done.returncode == 0) == ok, said[-3000:]
+    assert "Traceback" not in said, said[-3000:]
+    return said

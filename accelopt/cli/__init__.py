@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import sys
 from collections.abc import Iterator
 
@@ -15,6 +16,7 @@ def main() -> None:
         from accelopt.cli.app import command
 
         call = command(sys.argv[1:])
+    gc.freeze()  # what is imported is no garbage
     end_in_good_order()
     try:
         call()

@@ -28,7 +28,8 @@ def cache(
         write_atomically(folder / LIMIT_FILE, f"{int(limit * GIB)}\n")
     if clear:
         _clear(folder)
-    trials, others = _bytes(folder / "trials"), _bytes(folder)
+    whole = Usage(sys.maxsize, sys.maxsize)  # what goes meanwhile counts nothing
+    trials, others = (usage(place, whole).bytes for place in (folder / "trials", folder))
     typer.echo(f"{folder}: {_size(others)}")
     typer.echo(
         f"  trials (inputs and reference outputs): {_size(trials)} of at most "
@@ -49,8 +50,3 @@ def _clear(folder: Path) -> None:
                 raise ConfigError(f"{path} cannot be removed; see whose it is")
         elif path.name != LIMIT_FILE:
             path.unlink(missing_ok=True)
-
-
-def _bytes(folder: Path) -> int:
-    """What all that lies below `folder` takes; what goes meanwhile counts nothing."""
-    return usage(folder, Usage(sys.maxsize, sys.maxsize)).bytes

@@ -4,14 +4,13 @@ import hashlib
 import json
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 import scripted_developer as scripted
+from command_line import Begun
 from killing import killed_until_it_ends
 from scripted_server import Scripted, ScriptedServer
 
@@ -30,9 +29,7 @@ def respond(request):
 
 def begin(folder, url):
     log = folder.parent / "evaluated"
-    command = [sys.executable, str(DRIVE), str(folder), url, str(log)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen(command, **pipes), log
+    return Begun(DRIVE, folder, url, log, warm=["agents"]), log
 
 
 @pytest.mark.slow
@@ -40,7 +37,7 @@ def test_killed_at_random_moments_it_returns_the_same(tmp_path):
     with ScriptedServer(respond) as server:
         process, _ = begin(tmp_path / "whole" / "run", server.url)
         expected, error = process.communicate(timeout=120)
-        assert process.returncode == 0, error.decode()
+        assert process.returncode == 0, error
         needed = len(server.requests)
     folder, chance = tmp_path / "killed" / "run", random.Random(0)
     with ScriptedServer(respond) as server:
@@ -62,4 +59,4 @@ def test_an_interruption_is_one_sentence(tmp_path):
         process.send_signal(signal.SIGINT)
         _, error = process.communicate(timeout=60)
     said = f"\nStopped; the same call with log_dir='{tmp_path / 'run'}' continues.\n"
-    assert (process.returncode, error.decode()) == (130, said)
+    assert (process.returncode, error) == (130, said)

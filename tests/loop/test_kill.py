@@ -1,11 +1,10 @@
 """kill -9 at random moments, the same command again, the same end; nothing is paid twice."""
 
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from command_line import Begun
 from killing import killed_until_it_ends
 from models import respond
 from scripted_server import Scripted, ScriptedServer
@@ -22,8 +21,7 @@ def slowly(request):
 
 def begin(folder, url):
     log = folder.parent / f"{folder.name}.evaluated"
-    command = [sys.executable, str(DRIVE), str(folder), url, str(log)]
-    return subprocess.Popen(command, stderr=subprocess.PIPE), log
+    return Begun(DRIVE, folder, url, log, warm=["agents"]), log
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
@@ -32,7 +30,7 @@ def test_killed_at_random_points_the_run_ends_as_if_never_interrupted(tmp_path, 
     with ScriptedServer(slowly) as server:
         process, _ = begin(whole, server.url)
         _, error = process.communicate(timeout=300)
-        assert process.returncode == 0, error.decode()
+        assert process.returncode == 0, error
         needed = len(server.requests)
     with ScriptedServer(slowly) as server:
         chance = random.Random(seed)

@@ -1,14 +1,11 @@
 """`accelopt optimize` on one's own kernel: stopped by Ctrl-C, resumed, and what it leaves."""
 
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
+from command_line import Begun
 from small_problem import benchmark
-
-ACCELOPT = [sys.executable, "-c", "from accelopt.cli import main; main()"]
 
 
 @pytest.fixture
@@ -17,19 +14,10 @@ def own(tmp_path):
     return [str(folder / "kernels" / "silu.py"), "--reference", str(folder / "reference/silu.py")]
 
 
-def begin(*arguments):
-    return subprocess.Popen(
-        [*ACCELOPT, "optimize", *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
 def test_stopped_and_resumed_it_leaves_kernel_diff_and_recipe(own, tmp_path):
     out = tmp_path / "run"
     options = ["--out", out, "--iterations", 2, "--plans", 2, "--samples", 1]
-    process = begin(*own, *options)
+    process = Begun("accelopt", "optimize", *own, *options)
     journal = out / "journal.jsonl"
     deadline = time.monotonic() + 240
     while not (journal.exists() and journal.stat().st_size) and process.poll() is None:
@@ -40,11 +28,11 @@ def test_stopped_and_resumed_it_leaves_kernel_diff_and_recipe(own, tmp_path):
     assert process.returncode == 130, said
     assert "the same command with --resume continues" in said and "Traceback" not in said
 
-    process = begin(*own, *options)
+    process = Begun("accelopt", "optimize", *own, *options)
     _, said = process.communicate(timeout=120)
     assert process.returncode == 1 and "--resume" in said and "Traceback" not in said
 
-    process = begin(*own, *options, "--resume")
+    process = Begun("accelopt", "optimize", *own, *options, "--resume")
     shown, said = process.communicate(timeout=400)
     assert process.returncode == 0, said
     assert "simulated trn1" in shown and "1." in shown

@@ -116,16 +116,16 @@ def test_workers_and_delays_change_nothing(tmp_path, name, window, monkeypatch):
 
 @EVERY
 def test_killed_at_each_evaluation_and_resumed_it_ends_the_same(tmp_path, name, monkeypatch):
-    whole = find(tmp_path / "whole", name, evaluations=6)
+    whole = find(tmp_path / "whole", name, evaluations=5)
     projection = (tmp_path / "whole" / "planted_seed0" / "search_state.json").read_text()
-    for after in range(1, 7):
+    for after in range(1, 6):
         folder = tmp_path / f"killed{after}"
         monkeypatch.setattr(landscape.Planted, "evaluated", [])
         monkeypatch.setattr(landscape.Planted, "dies_after", after)
         with pytest.raises(landscape.Interrupted):
-            find(folder, name, evaluations=6)
+            find(folder, name, evaluations=5)
         monkeypatch.setattr(landscape.Planted, "dies_after", None)
-        again = find(folder, name, evaluations=6)
+        again = find(folder, name, evaluations=5)
         assert again.records == whole.records
         evaluated = landscape.Planted.evaluated
         assert len(evaluated) == len(set(evaluated))

@@ -15,7 +15,7 @@ from accelopt.algorithm.traced_array import NotTraced
 from accelopt.evaluation import Row
 from accelopt.kernels.nki.arguments import argument_of
 from accelopt.kernels.nki.devices.protocol import KernelFailure
-from accelopt.kernels.nki.devices.simulated import SimulatedDevice
+from accelopt.kernels.nki.devices.simulated import TRACING, SimulatedDevice
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.kernels.nki.referee.reference import Reference
@@ -48,8 +48,8 @@ def compared(
     known."""
     payload = {"kernel": str(kernel), "reference": str(reference)}
     payload |= {"target": target, "version": version}
-    job = "accelopt.kernels.nki.real_number_equality:same_job"
-    return perform(Call(job, payload, seconds, SAME_BYTES), Same)
+    call = Call(f"{__name__}:same_job", payload, seconds, SAME_BYTES, warm=(__name__, *TRACING))
+    return perform(call, Same)
 
 
 def same_job(payload: Mapping[str, Any]) -> Same:

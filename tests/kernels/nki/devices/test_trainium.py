@@ -48,7 +48,7 @@ def profiler(tmp_path):
         folder.mkdir(exist_ok=True)
         (folder / "script.json").write_text(json.dumps({"summaries": summaries, **script}))
         program = folder / name
-        program.write_text(f"#!{sys.executable}\n" + (HERE / "fake_profiler.py").read_text())
+        program.write_text(f"#!{sys.executable} -I\n" + (HERE / "fake_profiler.py").read_text())
         program.chmod(0o755)
         return str(program)
 

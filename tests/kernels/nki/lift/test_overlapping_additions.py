@@ -31,7 +31,7 @@ def kernel_of(target: str, shape: tuple[int, int], places: list[tuple[int, int, 
 PLACES = st.tuples(st.integers(0, 6), st.integers(0, 6), st.integers(1, 3))
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.sampled_from([*HEADS]), st.lists(PLACES, min_size=1, max_size=4))
 def test_any_additions_are_what_the_core_computes(
     target: str, places: list[tuple[int, int, int]]

@@ -56,7 +56,7 @@ def test_an_offer_is_called_as_the_kernel_and_computes_the_same(tmp_path: Path) 
     assert offered(NAIVE, path, given, shelf=shelf) == found
     with contextlib.closing(sqlite3.connect(shelf.path)) as database:
         ((kind, key),) = database.execute("SELECT kind, key FROM results").fetchall()
-    for other in ([], {"offers": [[{"stages": [3]}]], "refusal": "", "counts": {}}, "text"):
+    for other in ([], {"offers": [[{"stages": [3]}]], "refusal": "", "counts": {}}):
         shelf.put(kind, key, other)
         again = offered(
             NAIVE, path, given, "trn1", shelf, lambda sources, _=0: [1.0] * len(sources)
