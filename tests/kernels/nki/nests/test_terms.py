@@ -8,9 +8,11 @@ import math
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from accelopt.algorithm.ir import Algorithm
+from accelopt.kernels.nki.nests.axis_positions import number_text
 from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.nest import Nest, Part, Stage, default_nest
 from accelopt.kernels.nki.nests.preparing import prepared
@@ -25,6 +27,7 @@ from accelopt.kernels.nki.nests.primitives import (
 )
 from accelopt.kernels.nki.nests.starts import (
     starting_nests,
+    with_elements_kept,
     with_loads_in_rounds,
     with_operands_summed,
 )
@@ -90,6 +93,27 @@ NORM = written(
 
 def text_of(algorithm: object, nest: Nest, dialect: Dialect) -> str:
     return lower_nest(algorithm, nest, target=TARGETS[dialect], dialect=dialect).source  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dialect", TARGETS)
+def test_elements_are_kept_and_stored_where_they_lie(dialect: Dialect) -> None:
+    """What a sum takes of an element stays for who has the sum, however short instructions are; a result that
+    another takes goes to HBM from its tile."""
+    e = "exp(x[m, n] + y[m, n] - largest[m])"
+    rows = written(
+        "rows", {"m": 128, "n": 96}, {"x": (128, 96), "y": (128, 96)},
+        "sums[m, n] = x[m, n] + y[m, n]", "largest[m] = maximum[n](x[m, n] + y[m, n])",
+        f"total[m] = add[n]({e} * greater_equal({e}, 0.1))",
+        f"out[m, n] = {e} * greater_equal({e}, 0.1) / total[m]", results=("sums", "out"),
+    )  # fmt: skip
+    whole = next(n for n in starting_nests(rows, TARGETS[dialect]) if len(n.stages) == 1)
+    plain = applied(Columns(definition="out", size=32), rows, whole)
+    (kept,) = with_elements_kept(rows, plain)
+    sources = [text_of(rows, nest, dialect) for nest in (plain, kept, whole)]
+    assert [source.count("op=nl.exp") for source in sources] == [2, 1, 1], sources
+    assert "src=x_plus_y" in sources[2], sources[2]
+    check(rows, kept, dialect)
+    assert number_text(1 / float(np.float32(1 / 127)), {}) == "127.0"
 
 
 @pytest.mark.parametrize("dialect", TARGETS)
