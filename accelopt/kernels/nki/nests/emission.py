@@ -643,7 +643,7 @@ class Emitter(Calculation):
             self.recurrences.scan(definition, meaning.scan, where, target, finish)
         else:
             assert meaning.value is not None
-            self.map(definition, meaning.value, where, target, finish)
+            self.map(definition, meaning.value, where, target, finish, only_stored=held is None)
         if held and together:
             self.memory.store(definition, of_one(where), held.moved(where, wide))
         if held:
@@ -738,14 +738,18 @@ class Emitter(Calculation):
 
     def map(
         self, definition: ir.Definition, value: Value, where: Where,
-        target: Callable[[Where], View], finish: Callable[[Where, View], None],
+        target: Callable[[Where], View], finish: Callable[[Where, View], None], only_stored: bool,
     ) -> None:  # fmt: skip
-        """A definition whose elements are computed each by itself, or of what reductions give."""
+        """A definition whose elements are computed each by itself, or of what reductions give; nobody reads a tile of
+        it that is `only_stored`."""
         axes, along = where.free(set(definition.axes)), self.parts[definition.out]
         parts = self.cut(where, [a for a in axes if a not in along], self.stage.columns)
 
         def part(round_: Round) -> None:
             whole = round_.where
+            if kept := self.stored_as_it_is(definition, value, whole) if only_stored else None:
+                finish(whole, kept)
+                return
             view = target(whole)
             decided = [(axis, size) for axis, size in parts if axis in self.deciding]
             self.each(
@@ -757,6 +761,18 @@ class Emitter(Calculation):
 
         self.each(where, [(axis, size) for axis, size in parts if axis not in self.deciding], part)
 
+    def stored_as_it_is(self, definition: ir.Definition, value: Value, where: Where) -> View | None:
+        """What was computed for another definition, where it lies as a tile of this one would, from where that goes to
+        HBM."""
+        array, axes = self.arrays.get(definition.out), where.free(set(definition.axes))
+        if not array or not self.known(value, where):
+            return None
+        view = self.view(value, where)
+        there = (
+            not view.tile.psum and {*view.strides} >= {*axes} and view.tile.partitions == where.rows
+        )
+        return view if there and view.tile.dtype == array.dtype else None
+
     # Products.
 
     def product(
@@ -766,6 +782,7 @@ class Emitter(Calculation):
     ) -> None:  # fmt: skip
         """A matrix product, and those that are added to it: what lies on partitions is stationary, the other axes
         move. `takers` get each part that is summed, too, and where it is in PSUM."""
+        found = self.with_heads(definition.out, found, where)
         terms = self.terms(definition, found, where)
         operand, rows, columns = terms[-1].operands, terms[-1].rows, terms[-1].columns
         alike = not rows and set(where.part) <= set(found.contracted)
@@ -860,6 +877,7 @@ class Emitter(Calculation):
         for name, factor in (*self.added.get(definition.out, ()), (definition.out, 1.0)):
             own = self.reading.meanings[name].product if name != definition.out else found
             assert own is not None
+            own = self.with_heads(name, own, where)
             values = [(own.left, own.rows, "left"), (own.right, own.columns, "right")]
             if where.part and where.part[-1] in own.columns:
                 values.reverse()
@@ -886,6 +904,16 @@ class Emitter(Calculation):
             if {*made[-1].columns} != {*made[0].columns}:
                 raise NotNested(f"{name} has other rows than {definition.out}")
         return made
+
+    def with_heads(self, name: str, product: Product, where: Where) -> Product:
+        """A product with what moves of the result's axes on partitions of its own as a batch: the other operand is
+        there for each of its elements."""
+        named = {part.axis for part in dict(self.nest.contracted).get(name, ())}
+        own = (product.rows, product.columns)
+        heads = tuple(a for axes in own for a in axes if a.name in named and a not in where.part)
+        rows, columns = (tuple(a for a in axes if a not in heads) for axes in own)
+        batch = (*heads, *product.batch)
+        return product._replace(batch=batch, rows=rows, columns=columns) if heads else product
 
     def rows_of(
         self, name: str, product: Product, values: Sequence[tuple[Value, tuple[Axis, ...], str]],

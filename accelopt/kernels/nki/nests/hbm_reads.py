@@ -541,8 +541,8 @@ class Memory:
         self, array: Array | None, value: Value, where: Where, inner: bool = False
     ) -> Where | None:
         """Where to read for all rounds of loops that only its free axes run in; None where that saves
-        nothing or does not fit. What is read once is brought for the rounds of `inner` loops, those
-        inside of the stage's, where each would bring little."""
+        nothing or does not fit. What is read alike by all is brought for the rounds of `inner` loops alone, those
+        inside of the stage's: of what one reads, where each would bring little."""
         bound = {part.axis for part in (*self.emitter.stage.partition, *self.emitter.stage.loops)}
         bound.update(axis.name for axis in self.emitter.program)
         axes = [a for a in value.axes if a not in where.part and where.span(a).start.terms
@@ -573,12 +573,16 @@ class Memory:
             for _, steps in (self.emitter.affine(index, wide) for index in value.indices)
         )  # windows that overlap
         readers = self.emitter.reading.readers[array.name] & set(self.emitter.stage.members)
-        size = parse(array.dtype).itemsize
-        if not inner and not between and hull >= exact and len(readers) < 2:
+        size, once = parse(array.dtype).itemsize, len(readers) < 2
+        if not inner and not between and hull >= exact and (once or self.is_read_alike(array.name)):
             return self.widened(array, value, where, True)
         little = where.rows * math.prod(others) * size < LITTLE
         fits = min(exact, hull) * size <= KEPT_BYTES
-        return wide if fits and (little or not inner) else None
+        return wide if fits and (little or not inner or not once) else None
+
+    def is_read_alike(self, array: str) -> bool:
+        """Whether members of the stage read the same elements of an array in a round of its loops."""
+        return len({found.indices for found in self.inputs_read() if found.array == array}) < 2
 
     def stored(self, value: Value) -> Value:
         """An input as it lies in HBM: of an array that is read beyond its ends, with room there."""

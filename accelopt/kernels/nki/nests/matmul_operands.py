@@ -261,7 +261,8 @@ class Operands:
     def _key(
         self, value: Value, axes: tuple[Axis, ...], where: Where, way: Way
     ) -> tuple[object, ...]:
-        return "operand", value, axes, spans_of(where, (*axes, *value.axes)), way, tuple(self.parts)
+        spans = spans_of(where, (*axes, *value.axes))
+        return "operand", value, axes, spans, way, tuple(self.parts), self.found.dtype
 
     def _place(
         self, value: Value, axes: tuple[Axis, ...], where: Where, size: int, side: str

@@ -21,7 +21,14 @@ from accelopt.kernels.nki.nests.primitives import (
     read_late,
     rows_read,
 )
-from accelopt.kernels.nki.nests.starts import on_two_cores, starting_nests, with_sums_in_runs
+from accelopt.kernels.nki.nests.starts import (
+    on_two_cores,
+    starting_nests,
+    with_elements_kept,
+    with_loads_in_rounds,
+    with_operands_summed,
+    with_sums_in_runs,
+)
 from accelopt.kernels.nki.nests.statements import Price
 from accelopt.kernels.nki.predicted_times import Refused, Times
 from accelopt.sim.dialects.dialect import Dialect
@@ -185,9 +192,21 @@ class NestSearch:
         # Closed forms say nothing of what is brought early.
         for timed in self.fastest():
             self.time(self.changed(timed, early=True))
+        near = (timed.nest for timed in self.fastest())
+        self.time(self.priced(n for nest in near for n in with_elements_kept(self.algorithm, nest)))
         self.time_with(parts=True)
-        runs = (with_sums_in_runs(self.algorithm, t.nest, self.target) for t in self.fastest())
-        self.time(self.priced(made for made in runs if made is not None))
+        most = LEAST_GAIN * self.best * 1e6 * TARGETS[self.target].dma_peak_bytes_per_ns
+        rounds = [
+            n
+            for t in self.fastest()
+            for n in with_loads_in_rounds(self.algorithm, t.nest, self.target, most)
+        ]
+        overlapping = [with_stages(nest, {"overlaps": True}) for nest in rounds]
+        self.time(self.priced([*rounds, *overlapping]), EACH)
+        whole = [timed.nest for timed in self.fastest()]
+        summed = [with_operands_summed(self.algorithm, nest) for nest in whole]
+        runs = (with_sums_in_runs(self.algorithm, nest, self.target) for nest in [*whole, *summed])
+        self.time(self.priced([*summed, *(made for made in runs if made is not None)]))
         for _ in range(ROUNDS):
             before = self.best
             self.time(self.priced(self.on_engines(self.found.timed[0].nest)), EACH)

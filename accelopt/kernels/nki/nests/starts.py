@@ -25,6 +25,7 @@ from accelopt.kernels.nki.nests.computed_together import (
     sharing,
 )
 from accelopt.kernels.nki.nests.diagonals import diagonals, with_diagonals
+from accelopt.kernels.nki.nests.hbm_reads import LITTLE
 from accelopt.kernels.nki.nests.matmul_operands import STARTS
 from accelopt.kernels.nki.nests.nest import (
     PLAIN,
@@ -44,6 +45,7 @@ from accelopt.kernels.nki.nests.preparing import combined_by_readers, prepared
 from accelopt.kernels.nki.nests.pricing import Prices
 from accelopt.kernels.nki.nests.primitives import (
     Cores,
+    Tile,
     changed,
     contractions,
     read_later,
@@ -53,6 +55,7 @@ from accelopt.kernels.nki.nests.primitives import (
 from accelopt.kernels.nki.nests.read_ranges import made_of
 from accelopt.kernels.nki.nests.skipping import masks_of
 from accelopt.kernels.nki.nests.value_graphs import Reading
+from accelopt.sim.dtypes import parse
 
 ROUND = 512
 """Elements of a round along what a product sums over."""
@@ -61,6 +64,8 @@ MOST_ROUNDS = 64
 SHORT = 2048
 """Elements of rows that lie beside each other on a partition."""
 MOST_TILES = 4
+ROUNDS_OF_LOADS = (4, 8, 16)
+"""In which a stage's axis is taken, so that loads come in as many parts."""
 
 
 def starting_nests(
@@ -225,7 +230,8 @@ def _starting(
             *_side_by_side(algorithm, nest, target),
             *_by_terms(algorithm, nest),
             *_summed_as_laid(algorithm, chosen, target),
-            *_laid_as_read(algorithm, chosen, lying, target),
+            *(laid := [*_laid_as_read(algorithm, chosen, lying, target)]),
+            *(made for one in laid for made in _laid_side_by_side(algorithm, one, target)),
             *_on_all_partitions(algorithm, chosen, lying, target),
         ):
             if made not in seen and (made == nest or has_kernel(made)):
@@ -468,6 +474,41 @@ def _side_by_side(algorithm: ir.Algorithm, nest: Nest, target: str) -> Iterator[
         yield nest.but(contracted=tuple(found.items()))
 
 
+def _laid_side_by_side(algorithm: ir.Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
+    """With parts of another axis of the result on partitions, too, where all is laid along what one product sums over:
+    each of their elements has a product of its own, and what is laid fills the partitions."""
+    (stage,), most = nest.stages, TARGETS[target].partitions
+    definitions = {d.out: d for d in ready(algorithm, nest).definitions}
+    products = {name: p for name in stage.members if (p := product_in(definitions[name]))}
+    summed = {axis for product in products.values() for axis in product.contracted}
+    rows = math.prod(axis.extent for axis in summed)
+    names = tuple(axis.name for axis in summed)
+    if (
+        len(products) != 1
+        or len(names) != 1
+        or rows not in STARTS
+        or {*dict(stage.laid).values()} != {names}
+    ):
+        return
+    (product,) = products
+    held = {part.axis for part in stage.partition}
+    laid = [set(definitions[name].axes) for name, _ in stage.laid]
+    for axis in definitions[product].axes:
+        if axis.name in held or axis.extent < most // rows or not all(axis in own for own in laid):
+            continue
+        with suppress(NotNested):
+            first, loops = axis.name, tuple[Part, ...]()
+            if axis.extent > most // rows:
+                nest = split(nest, definitions[product], axis.name, most // rows)
+                first, loops = f"{axis.name}_0", (Part(axis=f"{axis.name}_1", size=1),)
+            lying = (Part(axis=first, size=most // rows), Part(axis=names[0], size=rows))
+            own = tuple((name, (first, *names)) for name, _ in stage.laid)
+            made = stage.model_copy(update={"loops": loops, "laid": own})
+            update = {"stages": (made,), "contracted": ((product, lying),)}
+            yield nest.model_copy(update=update)
+        return
+
+
 def _blocked(algorithm: ir.Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
     """With several tiles of rows in each round, which share what a product brings for them."""
     most = TARGETS[target].partitions
@@ -673,6 +714,73 @@ def with_sums_in_runs(algorithm: ir.Algorithm, nest: Nest, target: str) -> Nest 
     if len(contracted) == len(nest.contracted):
         return None
     return nest.but(splits=tuple(splits.items()), contracted=tuple(contracted.items()))
+
+
+def with_elements_kept(algorithm: ir.Algorithm, nest: Nest) -> Iterator[Nest]:
+    """With what a sum takes of each element as a member of its stage, for one that computes the same when it has the sum:
+    a filtered exponential, which is divided by the sum of its row, is computed once, however long rows are."""
+    plain = ready(algorithm, nest)
+    for at, stage in enumerate(nest.stages):
+        members = [d for d in plain.definitions if d.out in stage.members]
+        for one, other in itertools.permutations(members, 2):
+            with suppress(NotTogether):
+                made = shared(plain, one.out, other.out)
+                own = made.definition(f"{one.out}_shared")
+                if isinstance(one, ir.Reduce) and {*own.axes} == {*ir.own_axes(one)}:
+                    names = (d.out for d in made.definitions if d.out in {*stage.members, own.out})
+                    kept = stage.model_copy(update={"members": tuple(names)})
+                    stages = (*nest.stages[:at], kept, *nest.stages[at + 1 :])
+                    update = {"stages": stages, "shared": (*nest.shared, (one.out, other.out))}
+                    yield nest.model_copy(update=update)
+
+
+def with_operands_summed(algorithm: ir.Algorithm, nest: Nest) -> Nest:
+    """With sums of what a product has as an operand, over the same, as products with ones, which take it as it lies."""
+    definitions, ways = ready(algorithm, nest).definitions, dict.fromkeys(nest.ways)
+    products = [found for d in definitions if (found := product_in(d))]
+    for d in definitions:
+        if isinstance(d, ir.Reduce) and d.combiner == "add" and product_in(d) is None:
+            taking = [p for p in products if d.expression in (p.left, p.right)]
+            if any({*p.contracted} == {*d.reduced} for p in taking):
+                ways[d.out, "left", "direct"] = None
+    return nest.model_copy(update={"ways": tuple(ways)})
+
+
+def with_loads_in_rounds(
+    algorithm: ir.Algorithm, nest: Nest, target: str, most_bytes: float
+) -> Iterator[Nest]:
+    """With one more axis of a stage, which all its members have and no recurrence runs along, taken in rounds, where
+    a round brings more than `most_bytes` of an array otherwise: work on the first begins before the last are there."""
+    plain = ready(algorithm, nest)
+    definitions, inputs = {d.out: d for d in plain.definitions}, {a.name: a for a in plain.inputs}
+    for stage in nest.stages:
+        members = [definitions[name] for name in stage.members]
+        sizes = {part.axis: part.size for part in (*stage.partition, *stage.loops)}
+        taken = {*sizes, *stage.skipped}.union(*(names for _, names in stage.laid))
+        along = {d.along.name for d in members if isinstance(d, ir.Scan)}
+        own = set.intersection(*({*ir.own_axes(d)} for d in members))
+        reads = {
+            r
+            for d in members
+            for r in ir.reads_in(d)
+            if r.array not in {*stage.members, *nest.held}
+        }
+        brought = dict[Axis, int]()
+        for read in reads:
+            axes = ir.axes_of(read)
+            each = parse(inputs[read.array].dtype).itemsize if read.array in inputs else 4
+            size = each * math.prod(sizes.get(axis.name, axis.extent) for axis in axes)
+            for axis in own & axes:
+                if size > most_bytes and axis.name not in taken | along:
+                    brought[axis] = max(size, brought.get(axis, 0))
+        for axis, size in brought.items():
+            for rounds in ROUNDS_OF_LOADS:
+                if axis.extent % rounds == 0 and size >= rounds * LITTLE:
+                    primitive = Tile(
+                        definition=members[-1].out, axis=axis.name, size=axis.extent // rounds
+                    )
+                    with suppress(NotNested):
+                        yield changed(primitive, algorithm, nest, target)
 
 
 def _laid(

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Mapping
 
 from accelopt.algorithm import ir
-from accelopt.algorithm.contraction import contraction, factors_of
+from accelopt.algorithm.contraction import contraction, masked_factors
 from accelopt.algorithm.index import Index, index_of
 from accelopt.hardware import Hardware
 
@@ -80,7 +80,7 @@ def is_weighted(definition: ir.Definition, lying: Iterable[str], widths: Mapping
     free = {axis: widths.get(axis.name, axis.extent) for axis in own}
     wide = {axis for axis, width in free.items() if width > 1}
     summed = definition.reduced
-    factors = [f for f in factors_of(definition.expression) if ir.axes_of(f) & {*summed}]
+    factors = [f for f in masked_factors(definition.expression) if ir.axes_of(f) & {*summed}]
     numbers = [factor for factor in factors if not ir.axes_of(factor) & wide]
     return (
         len(factors) > 1

@@ -81,6 +81,13 @@ class Reading:
         """The least and the largest of what is a whole number."""
         self._memory: dict[ir.Expression, Value] = {}
         self.meanings = {d.out: self._meaning(d) for d in algorithm.definitions}
+        products = [m.product for m in self.meanings.values() if m.product]
+        for out in {*by_ones} & self.meanings.keys():
+            own = self.meanings[out].product
+            if own and own.right is self.builder.constant(1.0):
+                # What another product has as an operand is there in the format of that.
+                same = (p.dtype for p in products if p is not own and own.left in (p.left, p.right))
+                self.meanings[out] = Meaning(product=own._replace(dtype=next(same, own.dtype)))
         self._conditional: dict[Value, bool] = {}
         self.uses = self._uses()
         self.readers: dict[str, set[str]] = defaultdict(set)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 from accelopt.algorithm.functions import COMPARISONS
@@ -20,7 +20,7 @@ from accelopt.kernels.nki.nests.hbm_margins import Margins, is_zero_outside
 from accelopt.kernels.nki.nests.instructions import Instructions
 from accelopt.kernels.nki.nests.moments import Moment, moment
 from accelopt.kernels.nki.nests.nest import NotNested, ReadAfterChange, Stage
-from accelopt.kernels.nki.nests.places import Round, View, Where, spans_of
+from accelopt.kernels.nki.nests.places import Local, Round, View, Where, spans_of
 from accelopt.kernels.nki.nests.selection import NoEngine, Selection, select
 from accelopt.kernels.nki.nests.statements import Form
 from accelopt.kernels.nki.nests.text import MOST_FREE, Tile, Writer, collected, merged
@@ -97,6 +97,8 @@ class Calculation(Instructions):
             )
             return
         value = self.decided(value, where)
+        if along and self.add_where_held(value, where, view, along):
+            return
         for axis in (*along, *self.masks):
             if axis in where.part or axis not in value.axes:  # what is combined over it is one
                 continue
@@ -115,6 +117,43 @@ class Calculation(Instructions):
                     self.settled(value, own, view.moved(own, where), along)
                 return
         self.into(value, where, view)
+
+    def add_where_held(
+        self, value: Value, where: Where, view: View, along: Collection[Axis]
+    ) -> bool:  # fmt: skip
+        """Computes a sum some of whose terms are 0 but in a part of it: first the others, to which each of those is
+        added in its part alone. False for any other value."""
+        builder, inside, parts = self.reading.builder, list[Value](), list[tuple[Value, Where]]()
+        for term in _terms(value):
+            spot = where
+            while term.kind == "where" and term.arguments[1] is builder.constant(0.0):
+                (condition,) = term.indices
+                axis = next(iter(condition.axes))
+                span, step = spot.span(axis), condition.coefficient(axis)
+                known = condition.is_affine and len(condition.axes) == 1 and not span.start.terms
+                if not known or axis in where.part or axis not in along:
+                    return False
+                low, high = span.start.constant, span.start.constant + span.width
+                if step > 0:
+                    low = max(low, -(condition.constant // step))
+                else:
+                    high = min(high, condition.constant // -step + 1)
+                spot, term = spot.within({axis: Span(At(low), high - low)}), term.arguments[0]
+            if spot is where:
+                inside.append(term)
+            elif all(spot.span(axis).width > 0 for axis in along):
+                parts.append((term, spot))
+        if not inside or len(parts) < 2 or view.tile.psum or view.tile.dtype != "float32":
+            return False
+        self.settled(reduce(partial(builder.apply, "add"), inside), where, view, along)
+        name = f"psum:{view.tile.name}"
+        self.blocks[-1].locals[name] = [Local(view, where, tuple(view.strides))]
+        before = builder.value("input", value.axes, array=name, indices=())
+        for term, spot in parts:
+            whole = builder.apply("add", term, before)
+            self.reading.uses |= {v: 1 for v in (before, whole) if v not in self.reading.uses}
+            self.settled(whole, spot, view.moved(spot, where), along)
+        return True
 
     def changes(self, condition: Index, axis: Axis, where: Where) -> Iterator[int]:
         """Where along an axis a condition begins to hold or to fail in a place, and where that is done."""
@@ -848,3 +887,10 @@ class Calculation(Instructions):
         self.issue(where, axes, [target, source], write)
         self.blocks[-1].values[key] = target
         return True
+
+
+def _terms(value: Value) -> list[Value]:
+    """What a value is the sum of."""
+    if value.kind == "apply" and value.function == "add":
+        return [term for argument in value.arguments for term in _terms(argument)]
+    return [value]

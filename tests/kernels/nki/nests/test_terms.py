@@ -8,9 +8,11 @@ import math
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from accelopt.algorithm.ir import Algorithm
+from accelopt.kernels.nki.nests.axis_positions import number_text
 from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.nest import Nest, Part, Stage, default_nest
 from accelopt.kernels.nki.nests.preparing import prepared
@@ -23,7 +25,12 @@ from accelopt.kernels.nki.nests.primitives import (
     Tile,
     applied,
 )
-from accelopt.kernels.nki.nests.starts import starting_nests
+from accelopt.kernels.nki.nests.starts import (
+    starting_nests,
+    with_elements_kept,
+    with_loads_in_rounds,
+    with_operands_summed,
+)
 from accelopt.sim.dialects.dialect import Dialect
 from tests.kernels.nki.lift.algorithms import written
 from tests.kernels.nki.nests.test_nests import TARGETS, check
@@ -43,6 +50,21 @@ GROUPS = written(
     {"x": (32, 4, 64), "w": (4, 64, 160), "s": (4, 160)},
     "p[m, g, n] = add[k](x[m, g, k] * w[g, k, n])",
     "out[m, n] = add[g](s[g, n] * p[m, g, n])",
+)  # fmt: skip
+
+
+PADDED = written(
+    "padded", {"b": 4, "c": 64, "h": 9, "w": 11, "k": 3, "l": 3, "o": 48},
+    {"x": (4, 64, 9, 11), "f": (64, 3, 3), "p": (64, 48)},
+    "s[b, c, h, w] = add[k, l](x[b, c, h + k - 1, w + l - 1] * f[c, k, l] if h + k - 1 >= 0"
+    " and h * -1 + k * -1 + 9 >= 0 and w + l - 1 >= 0 and w * -1 + l * -1 + 11 >= 0 else 0.0)",
+    "out[b, o, h, w] = add[c](p[c, o] * maximum(s[b, c, h, w], 0.0))",
+)  # fmt: skip
+COUNTED = written(
+    "counted", {"m": 16, "n": 40, "k": 256}, {"x": (256, 40), "t": (256,)},
+    "total[m] = add[k](equal(position(m), t[k]))",
+    "sums[m, n] = add[k](x[k, n] * equal(position(m), t[k]))",
+    "out[m, n] = sums[m, n] / maximum(total[m], 1.0)",
 )  # fmt: skip
 
 
@@ -71,6 +93,27 @@ NORM = written(
 
 def text_of(algorithm: object, nest: Nest, dialect: Dialect) -> str:
     return lower_nest(algorithm, nest, target=TARGETS[dialect], dialect=dialect).source  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dialect", TARGETS)
+def test_elements_are_kept_and_stored_where_they_lie(dialect: Dialect) -> None:
+    """What a sum takes of an element stays for who has the sum, however short instructions are; a result that
+    another takes goes to HBM from its tile."""
+    e = "exp(x[m, n] + y[m, n] - largest[m])"
+    rows = written(
+        "rows", {"m": 128, "n": 96}, {"x": (128, 96), "y": (128, 96)},
+        "sums[m, n] = x[m, n] + y[m, n]", "largest[m] = maximum[n](x[m, n] + y[m, n])",
+        f"total[m] = add[n]({e} * greater_equal({e}, 0.1))",
+        f"out[m, n] = {e} * greater_equal({e}, 0.1) / total[m]", results=("sums", "out"),
+    )  # fmt: skip
+    whole = next(n for n in starting_nests(rows, TARGETS[dialect]) if len(n.stages) == 1)
+    plain = applied(Columns(definition="out", size=32), rows, whole)
+    (kept,) = with_elements_kept(rows, plain)
+    sources = [text_of(rows, nest, dialect) for nest in (plain, kept, whole)]
+    assert [source.count("op=nl.exp") for source in sources] == [2, 1, 1], sources
+    assert "src=x_plus_y" in sources[2], sources[2]
+    check(rows, kept, dialect)
+    assert number_text(1 / float(np.float32(1 / 127)), {}) == "127.0"
 
 
 @pytest.mark.parametrize("dialect", TARGETS)
@@ -169,6 +212,52 @@ def test_a_large_tile_comes_in_parts(dialect: Dialect) -> None:
     assert "i_part in nl.affine_range(16)" in text_of(whole, wide, dialect)
     assert "i_part" not in text_of(whole, plain, dialect)
     check(whole, wide, dialect)
+
+
+@pytest.mark.parametrize("dialect", TARGETS)
+def test_loads_are_cut_as_those_that_read_them(dialect: Dialect) -> None:
+    """Two sums read the same elements of x in a round: it comes in rounds, too, for both at once."""
+    pairs = written(
+        "pairs", {"m": 128, "n": 64, "k": 128}, dict.fromkeys("xyz", (128, 64, 128)),
+        "one[m, n] = add[k](square(x[m, n, k] - y[m, n, k]))",
+        "other[m, n] = add[k](square(x[m, n, k] - z[m, n, k]))",
+        "out[m, n] = maximum(one[m, n] - other[m, n], 0.0)",
+    )  # fmt: skip
+    target = TARGETS[dialect]
+    whole = next(n for n in starting_nests(pairs, target) if len(n.stages) == 1)
+    rounds = [n.stages[0].loops for n in with_loads_in_rounds(pairs, whole, target, 1 << 20)]
+    assert rounds == [(Part(axis="n", size=size),) for size in (16, 8, 4)]
+    assert not [*with_loads_in_rounds(pairs, whole, target, 1 << 22)]
+    nest = applied(Tile(definition="out", axis="n", size=8), pairs, whole)
+    source = text_of(pairs, nest, dialect)
+    assert source.count("dma_copy(") == 4 and source.rindex("for i_n") < source.index("dma_copy(")
+    check(pairs, nest, dialect)
+
+
+@pytest.mark.parametrize("dialect", TARGETS)
+def test_an_operand_is_summed_where_it_lies(dialect: Dialect) -> None:
+    """A count by a one-hot that a product has: ones times it, in the format of the product."""
+    plain = next(n for n in starting_nests(COUNTED, TARGETS[dialect]) if len(n.stages) == 1)
+    nest = with_operands_summed(COUNTED, plain)
+    source, before = (text_of(COUNTED, n, dialect) for n in (nest, plain))
+    assert nest.ways == (("total", "left", "direct"),) == with_operands_summed(COUNTED, nest).ways
+    assert (source.count("nl.equal"), before.count("nl.equal")) == (1, 2), source
+    assert "reduce" not in source and "bfloat16" not in source
+    check(COUNTED, nest, dialect)
+
+
+@pytest.mark.parametrize("dialect", TARGETS)
+def test_a_tap_is_added_where_it_reaches(dialect: Dialect) -> None:
+    """A filter with zeros around it: each tap is multiplied once, in its part. Two images have partitions of their
+    own, from which a product takes each."""
+    found = starting_nests(PADDED, TARGETS[dialect])
+    nests = (n for n in found if n.contracted and len(n.stages) == 1)
+    source, nest = min(
+        ((text_of(PADDED, n, dialect), n) for n in nests), key=lambda pair: len(pair[0])
+    )
+    assert [part.size for _, parts in nest.contracted for part in parts] == [2, 64]
+    assert source.count("=f_tile[0:128, ") == 9 and "memset" not in source, source
+    check(PADDED, nest, dialect)
 
 
 @pytest.mark.parametrize("dialect", TARGETS)
