@@ -17,6 +17,5 @@ def test_a_shift_of_a_few_neighbours_is_seen_and_noise_is_not(shift, found):
 
 
 def test_fewer_errors_than_neighbours_say_nothing():
-    """Of none there is no mean."""
     assert largest_mean(np.full(15, 9.0), np.arange(15.0), 16) == 0
     assert largest_mean(np.full(16, 9.0), np.arange(16.0), 16) == 9

@@ -128,5 +128,4 @@ def number_text(number: float, plain: Mapping[float, str]) -> str:
         parts = round(value / number) if number else 0
         if 1 < abs(parts) <= LARGEST_PART and np.float32(value / parts) == np.float32(number):
             return f"{name} / {parts}"
-    whole = float(round(number))  # of which it may be the inverse's in fp32
-    return repr(whole if whole and np.float32(1 / whole) == np.float32(1 / number) else number)
+    return repr(number)
