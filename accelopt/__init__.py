@@ -4,7 +4,7 @@
 from importlib import import_module
 from typing import Any
 
-__version__ = "0.23.0"
+__version__ = "0.24.0"
 
 
 def __getattr__(name: str) -> Any:
