@@ -10,7 +10,7 @@ import neuronxcc.nki.language as nl
 def kernel(x, segments):
     out = nl.ndarray((128, 8), dtype=x.dtype, buffer=nl.shared_hbm)
     a = nl.load(x)
-    names = nl.broadcast_to(nl.load(segments, dtype=nl.float32), shape=(128, 64))
+    names = nl.broadcast_to(nl.load(segments, dtype=nl.float32), shape=(128, 96))
     found = nl.zeros((128, 8), dtype=nl.float32)
     for s in nl.static_range(8):
         here = nl.equal(names, float(s), dtype=nl.float32)

@@ -4,8 +4,8 @@ import numpy as np
 
 
 def get_inputs():
-    x = np.random.normal(size=(128, 64)).astype(np.float32)
-    return [x, np.sort(np.random.randint(0, 8, size=(1, 64)), axis=1).astype(np.int32)]
+    x = np.random.normal(size=(128, 96)).astype(np.float32)
+    return [x, np.sort(np.random.randint(0, 8, size=(1, 96)), axis=1).astype(np.int32)]
 
 
 def forward(x, segments):

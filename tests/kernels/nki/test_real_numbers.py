@@ -18,7 +18,7 @@ WRONG = [
 ]
 BY_ROUNDING = {
     *("layernorm_by_squares", "maximum_of_the_hidden", "distance_beyond_half"),
-    "distance_by_rounded_squares",
+    *("distance_by_rounded_squares", "eight_parts_in_bfloat16"),
 }
 """Wrong by what is lost between two large numbers, or below the least, and right in real ones."""
 RIGHT = ("honest_adamw", "honest_likelihood", "honest_softmax_online", "honest_layernorm_by_statistics",
