@@ -351,6 +351,12 @@ def _walked(expression: Expression) -> tuple[Expression, ...]:
     return tuple(each_once(expression, parts_of))
 
 
+@functools.lru_cache(maxsize=1 << 16)
+def written_size(expression: Expression) -> int:
+    """How many parts an expression has, each counted as often as it stands in it."""
+    return 1 + sum(map(written_size, parts_of(expression)))
+
+
 def indices_of(expression: Expression) -> tuple[Index, ...]:
     """The indices that stand in an expression itself, not below it."""
     if isinstance(expression, Read):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from accelopt.algorithm.equality import same_function
-from accelopt.algorithm.ir import Algorithm
+from accelopt.algorithm.ir import Algorithm, expressions_of, written_size
 from accelopt.algorithm.notation import definition_text
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.arguments import ParameterFacts
@@ -43,6 +43,9 @@ from accelopt.sim.dialects.dialect import Dialect, dialect_of_source
 from accelopt.sim.errors import SourceLine
 from accelopt.sim.program import Program
 from accelopt.sim.timing.compiler.cores import by_core
+
+MOST_PARTS = 50_000
+"""Of a definition's expressions: arranging them takes minutes beyond that."""
 
 
 class Lifted(NamedTuple):
@@ -123,6 +126,21 @@ def lifted_kernel(
         twins=twins,
         author=author_of(source, author, lifted.interface.name, called.plain),
     )
+
+
+def of_a_size(lifted: Lifted) -> Lifted:
+    """What can be arranged in a minute or so. Raises NotLifted."""
+    if said := too_large(lifted.algorithm):
+        raise NotLifted(said)
+    return lifted
+
+
+def too_large(algorithm: Algorithm) -> str:
+    """Why an Algorithm is not scheduled, if it has an expression that is too large; empty for others."""
+    for definition in algorithm.definitions:
+        if (parts := sum(map(written_size, expressions_of(definition)))) > MOST_PARTS:
+            return f"{definition.out} has {parts:,} operands and functions, and at most {MOST_PARTS:,} are scheduled"
+    return ""
 
 
 def author_of(source: str, author: str, name: str, plain: PlainArguments) -> Author:

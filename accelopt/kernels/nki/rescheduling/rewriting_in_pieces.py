@@ -26,6 +26,7 @@ from accelopt.kernels.nki.rescheduling.liftable_statements import (
     pieces,
     with_pieces,
 )
+from accelopt.kernels.nki.rescheduling.lifted_kernel import too_large
 from accelopt.kernels.nki.rescheduling.scalar_arguments import pinned, plain_arguments
 from accelopt.parsing import parse_python
 from accelopt.sim.dialects.dialect import Dialect, dialect_of_source
@@ -109,6 +110,8 @@ def _fastest(
     piece: Piece, target: str, dialect: Dialect, shelf: VerdictCache | None
 ) -> Nest | None:
     """The nest of a piece that is fastest where the piece is all of a kernel; None where none is right."""
+    if too_large(piece.algorithm):
+        return None
     key = content_key(piece.algorithm.to_json(), dialect, target, package_key())
     kept = shelf.find_row("pieces", key, list[Nest]) if shelf else None
     if kept is not None:

@@ -20,7 +20,7 @@ from accelopt.kernels.nki.nests.nest import Nest, NotNested, default_nest
 from accelopt.kernels.nki.nests.search import HOPELESS, FoundNests, NestSearch, described
 from accelopt.kernels.nki.predicted_times import NOT_KNOWN, Times, own_processes
 from accelopt.kernels.nki.rescheduling.any_rows import for_any_rows
-from accelopt.kernels.nki.rescheduling.lifted_kernel import Lifted, lifted_kernel
+from accelopt.kernels.nki.rescheduling.lifted_kernel import Lifted, lifted_kernel, of_a_size
 from accelopt.kernels.nki.rescheduling.lifted_reference import reference_of_kernel
 from accelopt.kernels.nki.rescheduling.rewriting_in_pieces import rewritten_in_pieces
 from accelopt.nodes import Action, Change, Reschedule, made
@@ -130,7 +130,7 @@ def offered(
         return ScheduledKernels(refusal="the shapes of the kernel's arguments are not known")
     starts, refusal = list[Lifted](), ""
     try:
-        starts.append(lifted_kernel(source, path, given, target, author))
+        starts.append(of_a_size(lifted_kernel(source, path, given, target, author)))
     except NotLifted as error:
         refusal = str(error)
     except KernelFailure as failure:
@@ -138,9 +138,10 @@ def offered(
     if reference is not None:
         with suppress(NotLifted, KernelFailure):
             seconds = LIFT_SECONDS if refusal else SOON_SECONDS
-            other = reference_of_kernel(
+            traced = reference_of_kernel(
                 source, path, given, reference, target, author, shelf, seconds
             )
+            other = of_a_size(traced)
             if refusal or computes_less(other.algorithm, starts[0].algorithm):
                 starts.append(other)
     found = ScheduledKernels(refusal)

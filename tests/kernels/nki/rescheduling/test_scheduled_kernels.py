@@ -40,6 +40,9 @@ NAIVE = neuronxcc_kernel('''def kernel(x, eps, gain: nl.ndarray = None):
 RANDOM = neuronxcc_of("x")("""
 nl.store(out[0:128, :], nl.add(nl.load(x[0:128, :]), nl.rand((128, 512))))
 """)
+DOUBLED = neuronxcc_of("x")(
+    "y = nl.load(x[0:128, :])\n" + "y = nl.exp(y) + y\n" * 20 + "nl.store(out[0:128, :], y)"
+)
 
 
 def test_an_offer_is_called_as_the_kernel_and_computes_the_same(tmp_path: Path) -> None:
@@ -105,20 +108,20 @@ def test_what_is_divided_by_an_argument_is_for_every_number(tmp_path: Path) -> N
         assert np.allclose(got, powers / powers.sum(axis=1, keepdims=True), rtol=1e-5, atol=0)
 
 
-def test_what_cannot_be_lifted_is_refused_with_the_reason(tmp_path: Path) -> None:
-    path = tmp_path / "random.py"
-    path.write_text(RANDOM)
-    found = offered(RANDOM, path, {"x": ParameterFacts((128, 512), "float32")})
-    assert not found.offers
-    assert "random" in found.refusal
+@pytest.mark.parametrize(("kernel", "why"), [(RANDOM, "random"), (DOUBLED, "at most 50,000 are")])
+def test_what_cannot_be_lifted_is_refused_with_the_reason(
+    kernel: str, why: str, tmp_path: Path
+) -> None:
+    (path := tmp_path / "kernel.py").write_text(kernel)
+    found = offered(kernel, path, {"x": ParameterFacts((128, 512), "float32")})
+    assert not found.offers and why in found.refusal, found.refusal
 
 
 def test_an_offer_becomes_an_action_that_says_what_it_saves() -> None:
     offer = ScheduledKernel(Nest(stages=()), "Write it anew", "source", 1.5, 1_000_000)
     metrics = {"latency": 3.0, "hbm_read_bytes": 2e9, "hbm_write_bytes": 1e6}
     (action,) = actions_of([offer], metrics)
-    assert action.promise == 0.5
-    assert action.predicted == 1.5
+    assert (action.promise, action.predicted) == (0.5, 1.5)
     assert action.sentence == "Write it anew: 2 GB fewer bytes."
     stages = [Stage(members=("out",), columns=size) for size in (512, 1024)]
     alike = [offer._replace(nest=Nest(stages=(stage,))) for stage in stages]
