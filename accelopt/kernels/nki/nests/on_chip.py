@@ -187,8 +187,10 @@ class OnChip:
             return None
         indices = tuple(index_of(axis) if n == number else i for n, i in enumerate(value.indices))
         held = self.read(replace(value, indices=indices), where)
-        if held is None or abs(after) >= where.rows or not after:
+        if held is None or not after:
             return held
+        if abs(after) >= where.rows:
+            return None
         axes = where.free(value.axes)
         target = emitter.new_tile(f"{value.array}_shifted", where, axes)
         emitter.fill(target.tile, "0", zeros=True)

@@ -503,9 +503,8 @@ def _laid_side_by_side(algorithm: ir.Algorithm, nest: Nest, target: str) -> Iter
                 first, loops = f"{axis.name}_0", (Part(axis=f"{axis.name}_1", size=1),)
             lying = (Part(axis=first, size=most // rows), Part(axis=names[0], size=rows))
             own = tuple((name, (first, *names)) for name, _ in stage.laid)
-            made = stage.model_copy(update={"loops": loops, "laid": own})
-            update = {"stages": (made,), "contracted": ((product, lying),)}
-            yield nest.model_copy(update=update)
+            made = nest.in_place_of(0, stage.but(loops=loops, laid=own))
+            yield made.but(contracted=((product, lying),))
         return
 
 
@@ -728,10 +727,8 @@ def with_elements_kept(algorithm: ir.Algorithm, nest: Nest) -> Iterator[Nest]:
                 own = made.definition(f"{one.out}_shared")
                 if isinstance(one, ir.Reduce) and {*own.axes} == {*ir.own_axes(one)}:
                     names = (d.out for d in made.definitions if d.out in {*stage.members, own.out})
-                    kept = stage.model_copy(update={"members": tuple(names)})
-                    stages = (*nest.stages[:at], kept, *nest.stages[at + 1 :])
-                    update = {"stages": stages, "shared": (*nest.shared, (one.out, other.out))}
-                    yield nest.model_copy(update=update)
+                    kept = nest.in_place_of(at, stage.but(members=tuple(names)))
+                    yield kept.but(shared=(*nest.shared, (one.out, other.out)))
 
 
 def with_operands_summed(algorithm: ir.Algorithm, nest: Nest) -> Nest:
@@ -743,7 +740,7 @@ def with_operands_summed(algorithm: ir.Algorithm, nest: Nest) -> Nest:
             taking = [p for p in products if d.expression in (p.left, p.right)]
             if any({*p.contracted} == {*d.reduced} for p in taking):
                 ways[d.out, "left", "direct"] = None
-    return nest.model_copy(update={"ways": tuple(ways)})
+    return nest.but(ways=tuple(ways))
 
 
 def with_loads_in_rounds(

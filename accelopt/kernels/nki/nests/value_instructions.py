@@ -120,7 +120,7 @@ class Calculation(Instructions):
 
     def add_where_held(
         self, value: Value, where: Where, view: View, along: Collection[Axis]
-    ) -> bool:  # fmt: skip
+    ) -> bool:
         """Computes a sum some of whose terms are 0 but in a part of it: first the others, to which each of those is
         added in its part alone. False for any other value."""
         builder, inside, parts = self.reading.builder, list[Value](), list[tuple[Value, Where]]()

@@ -45,7 +45,7 @@ from accelopt.sim.program import Program
 from accelopt.sim.timing.compiler.cores import by_core
 
 MOST_PARTS = 50_000
-"""Of a definition's expressions: arranging them takes minutes beyond that."""
+"""Of a definition's expressions: arranging them takes minutes beyond that. Kernels of others have 1,300 at most."""
 
 
 class Lifted(NamedTuple):
